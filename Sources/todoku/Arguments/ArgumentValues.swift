@@ -5,32 +5,46 @@ public import TodokuClient
 
 // Parses the contract's values on the command line.
 
-extension DownloadReference: ExpressibleByArgument {
-    public init?(argument: String) { self.init(argument) }
-}
+// A name is read by a transform, because its error says what to write. Without one, ArgumentParser says only that the value is invalid.
 
-extension AssetReference: ExpressibleByArgument {
-    public init?(argument: String) { self.init(argument) }
+extension AssetReference {
+    @Sendable static func parse(_ text: String) throws -> AssetReference {
+        if let asset = AssetReference(text) { return asset }
+        throw ValidationError(
+            catalog.text("“%1$s” is not the name of an asset; write APP/NAME. “todoku asset list” shows all assets.", text))
+    }
 }
 
 extension AssetUpdatePolicy: ExpressibleByArgument {}
 
-extension BatchReference: ExpressibleByArgument {
-    public init?(argument: String) { self.init(argument) }
+extension BatchReference {
+    @Sendable static func parse(_ text: String) throws -> BatchReference {
+        if let batch = BatchReference(text) { return batch }
+        throw ValidationError(
+            catalog.text("“%1$s” is not the name of a batch; write its number, such as 7. “todoku list --all” shows all batches.", text))
+    }
 }
 
 /// The object of a command: a download or a batch. Both are numbered in one sequence, so a number may be either's.
-struct Target: ExpressibleByArgument {
+struct Target {
     /// Numbers of downloads and batches, and APP/TOKEN.
-    static let defaultCompletionKind = CompletionKind.shellCommand("todoku complete 2>/dev/null")
+    static let completion = CompletionKind.shellCommand("todoku complete 2>/dev/null")
 
     /// nil for the object path of a batch.
     let download: DownloadReference?
     /// nil for APP/TOKEN, and for the object path of a download.
     let batch: BatchReference?
 
-    init?(argument: String) {
-        (download, batch) = (DownloadReference(argument), BatchReference(argument))
+    @Sendable static func parse(_ text: String) throws -> Target {
+        if let target = Target(text) { return target }
+        throw ValidationError(
+            catalog.text(
+                "“%1$s” is not the name of a download or batch; write a number such as 7, or APP/TOKEN. “todoku list --all” shows all.",
+                text))
+    }
+
+    private init?(_ text: String) {
+        (download, batch) = (DownloadReference(text), BatchReference(text))
         if download == nil, batch == nil { return nil }
     }
 
@@ -39,15 +53,13 @@ struct Target: ExpressibleByArgument {
 
 /// One argument that names one or more targets, a line each: `todoku add` prints a number a line, and `"$(todoku add URL URL)"` is one
 /// argument.
-struct TargetList: ExpressibleByArgument {
-    static var defaultCompletionKind: CompletionKind { Target.defaultCompletionKind }
-
+struct TargetList {
     let targets: [Target]
 
-    init?(argument: String) {
-        let lines = argument.split(separator: "\n")
-        targets = lines.compactMap { Target(argument: String($0)) }
-        if targets.isEmpty || targets.count != lines.count { return nil }
+    @Sendable static func parse(_ text: String) throws -> TargetList {
+        let lines = text.split(separator: "\n").map(String.init)
+        // An empty argument is no list: it is refused as a name.
+        return TargetList(targets: try (lines.isEmpty ? [text] : lines).map(Target.parse))
     }
 }
 

@@ -23,7 +23,9 @@ struct AssetServe: ParsableCommand {
 
     @Argument(help: ArgumentHelp("The folder with the data, or with packed files.", valueName: "folder")) var folder: String
     @Option(parsing: .unconditional, help: "The port; without it, any that is free.", transform: AssetServe.parsePort) var port: UInt16 = 0
-    @Option(help: ArgumentHelp("How to name the asset in the commands that are printed.", valueName: "app/name")) var asset: AssetReference?
+    @Option(
+        help: ArgumentHelp("How to name the asset in the commands that are printed.", valueName: "app/name"),
+        transform: AssetReference.parse) var asset: AssetReference?
     @OptionGroup var packing: PackArguments
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print the commands and errors only.") var quiet = false

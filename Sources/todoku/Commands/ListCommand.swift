@@ -30,7 +30,8 @@ struct ListCommand: ParsableCommand {
             []
     @Option(help: ArgumentHelp("Only downloads of this application.", valueName: "id")) var app: String?
     @Option(help: "Only downloads with this tag.") var tag: String?
-    @Option(help: ArgumentHelp("Only downloads of this batch, whenever they ended.", valueName: "batch")) var batch: BatchReference?
+    @Option(help: ArgumentHelp("Only downloads of this batch, whenever they ended.", valueName: "batch"), transform: BatchReference.parse)
+    var batch: BatchReference?
     @Flag(name: .shortAndLong, help: "Also downloads that ended more than a day ago, and batches that have ended.") var all = false
     @OptionGroup var output: OutputArguments
 
@@ -107,7 +108,7 @@ struct ShowCommand: ParsableCommand {
               todoku show --json 7 8
             """)
 
-    @Argument(help: .targets) private var lists: [TargetList]
+    @Argument(help: .targets, completion: Target.completion, transform: TargetList.parse) private var lists: [TargetList]
     @Flag(help: "Print only the whole URL; for a batch, those of all its downloads.") var url = false
     @OptionGroup var output: OutputArguments
 

@@ -21,7 +21,7 @@ struct OpenCommand: ParsableCommand {
               todoku open --folder
             """)
 
-    @Argument(help: .targets) var target: Target?
+    @Argument(help: .targets, completion: Target.completion, transform: Target.parse) var target: Target?
     @Flag(name: .shortAndLong, help: "Show the file in its folder; without a download, open the download folder.") var folder = false
     @OptionGroup var output: OutputArguments
 

@@ -195,7 +195,9 @@ struct LimitCommand: ParsableCommand {
             """)
 
     @Argument(help: "Most bytes per second, such as 500K; “none” for no limit.", transform: LimitCommand.parseSpeed) var speed: Speed?
-    @Argument(help: ArgumentHelp("Limit only these: number or object path of a download or batch, or APP/TOKEN.", valueName: "download"))
+    @Argument(
+        help: ArgumentHelp("Limit only these: number or object path of a download or batch, or APP/TOKEN.", valueName: "download"),
+        completion: Target.completion, transform: TargetList.parse)
     private var lists: [TargetList] = []
     @OptionGroup var output: OutputArguments
 
@@ -243,7 +245,7 @@ struct WhyCommand: ParsableCommand {
               todoku why org.example.App/chapter_1
             """)
 
-    @Argument(help: .targets) private var lists: [TargetList]
+    @Argument(help: .targets, completion: Target.completion, transform: TargetList.parse) private var lists: [TargetList]
     @OptionGroup var output: OutputArguments
 
     func run() throws {

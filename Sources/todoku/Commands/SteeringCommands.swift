@@ -6,7 +6,7 @@ internal import TodokuClient
 
 /// The downloads on which a command acts; a batch stands for all its members.
 struct Targets: ParsableArguments {
-    @Argument(help: .targets) private var lists: [TargetList] = []
+    @Argument(help: .targets, completion: Target.completion, transform: TargetList.parse) private var lists: [TargetList] = []
     @Flag(name: .shortAndLong, help: "All downloads.") var all = false
     @OptionGroup var output: OutputArguments
 
@@ -156,7 +156,10 @@ struct RenewCommand: ParsableCommand {
               todoku renew 7 -H 'Authorization: Bearer new' https://example.org/file.iso
               todoku renew 7 --user name --referrer https://example.org/ https://mirror.example.org/file.iso
             """)
-    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var target: Target
+    @Argument(
+        help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download"), completion: Target.completion,
+        transform: Target.parse)
+    var target: Target
     @Argument(help: "The fresh link.") var url: String
     @Option(
         name: [.customShort("H"), .long],
@@ -293,7 +296,7 @@ struct MoveCommand: ParsableCommand {
               todoku move 7 3
               todoku move --priority 10 7
             """)
-    @Argument(help: .targets) var target: Target
+    @Argument(help: .targets, completion: Target.completion, transform: Target.parse) var target: Target
     @Argument(help: "A number from 1, “first” or “last”.", transform: Place.parse) var place: Place?
     @Option(
         parsing: .unconditional, help: ArgumentHelp("A higher number starts first; 0 by default.", valueName: "number"),
@@ -364,7 +367,7 @@ struct ChangeCommand: ParsableCommand {
               todoku change --metered org.example.App/chapter_1
             """)
 
-    @Argument(help: .targets) private var lists: [TargetList] = []
+    @Argument(help: .targets, completion: Target.completion, transform: TargetList.parse) private var lists: [TargetList] = []
     @Option(name: .shortAndLong, help: "Folder of the file.", completion: .directory) var directory: String?
     @Flag(name: [.customShort("p"), .long], help: "Make the folder, if it is missing.") var parents = false
     @Flag(help: "Allow metered connections.") var metered = false

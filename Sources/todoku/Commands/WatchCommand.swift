@@ -22,7 +22,7 @@ struct WatchCommand: ParsableCommand {
               todoku watch --json | jq .state
             """)
 
-    @Argument(help: .targets) private var lists: [TargetList] = []
+    @Argument(help: .targets, completion: Target.completion, transform: TargetList.parse) private var lists: [TargetList] = []
     @OptionGroup var exec: ExecArguments
     @OptionGroup var output: OutputArguments
 
@@ -88,7 +88,7 @@ struct WaitCommand: ParsableCommand {
               todoku wait --app org.example.App --tag update
             """)
 
-    @Argument(help: .targets) private var lists: [TargetList] = []
+    @Argument(help: .targets, completion: Target.completion, transform: TargetList.parse) private var lists: [TargetList] = []
     @Option(help: ArgumentHelp("Wait for all downloads of this application.", valueName: "id")) var app: String?
     @Option(help: "Wait for all downloads with this tag.") var tag: String?
     @OptionGroup var exec: ExecArguments

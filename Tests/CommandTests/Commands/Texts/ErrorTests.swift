@@ -235,6 +235,63 @@ private let notFailing: Set = ["complete", "doctor", "reset"]
     }
 }
 
+private struct WrongName: Sendable {
+    /// The words before the wrong name, and those behind it.
+    let before, after: [String]
+    let argument: String
+    let sentence: String
+
+    init(
+        _ before: String, after: String = "", argument: String = "<download>",
+        _ sentence: String =
+            "is not the name of a download or batch; write a number such as 7, or APP/TOKEN. “todoku list --all” shows all."
+    ) {
+        (self.before, self.after) = (before.split(separator: " ").map(String.init), after.split(separator: " ").map(String.init))
+        (self.argument, self.sentence) = (argument, sentence)
+    }
+
+    static func asset(_ before: String, argument: String = "<app/name>") -> WrongName {
+        WrongName(before, argument: argument, "is not the name of an asset; write APP/NAME. “todoku asset list” shows all assets.")
+    }
+
+    static let all: [WrongName] = [
+        WrongName("pause"), WrongName("resume"), WrongName("cancel"), WrongName("retry"), WrongName("remove"), WrongName("show"),
+        WrongName("why"), WrongName("watch"), WrongName("wait"), WrongName("open"), WrongName("move", after: "first"),
+        WrongName("renew", after: "http://h/"), WrongName("limit 500K"), WrongName("change --metered"),
+        WrongName(
+            "list --batch", argument: "--batch <batch>",
+            "is not the name of a batch; write its number, such as 7. “todoku list --all” shows all batches."),
+        asset("asset check"), asset("asset update"), asset("asset rollback"), asset("asset cancel"), asset("asset show"),
+        asset("asset remove"), asset("asset serve levels --asset", argument: "--asset <app/name>"),
+    ]
+}
+
+@Suite struct `A name that is none` {
+    @Test func `is told with what to write, also as JSON`() async {
+        for wrong in WrongName.all {
+            let words = wrong.before + ["5-7"] + wrong.after
+            let message = "The value '5-7' is invalid for '\(wrong.argument)': “5-7” \(wrong.sentence)"
+            let exit = await Desk.runAlone(words)
+            #expect(exit.status == 2 && exit.output == "" && exit.errors.hasPrefix("todoku: \(message)\n"), "\(words): \(exit)")
+            let json = await Desk.runAlone(words + ["--json"])
+            #expect(json.status == 2 && json.errors == "", "\(words): \(json)")
+            #expect(JSON(json.output)?["error"]?["message"]?.string == message, "\(words): \(json)")
+        }
+    }
+
+    @Test func `is that of its line in an argument of several lines`() async {
+        let exit = await Desk.runAlone(["resume", "8\n1x"])
+        #expect(exit.status == 2 && exit.errors.hasPrefix("todoku: The value '8\n1x' is invalid for '<download>': “1x” is not "), "\(exit)")
+        let empty = await Desk.runAlone(["wait", ""])
+        #expect(empty.status == 2 && empty.errors.hasPrefix("todoku: The value '' is invalid for '<download>': “” is not "), "\(empty)")
+    }
+
+    @Test func `is told in Japanese, too`() async {
+        let exit = await Desk.runAlone(["resume", "1x"], ["LC_ALL": "ja_JP.UTF-8"])
+        #expect(exit.status == 2 && exit.errors.contains("「1x」はダウンロードや一括ダウンロードの名前ではありません。"), "\(exit)")
+    }
+}
+
 @Suite struct `An option that is wrong` {
     @Test(arguments: [("--checksum", "x"), ("--piece-hashes", "x"), ("--proxy", "x://y")])
     func `is named by its flag`(option: String, value: String) async {
