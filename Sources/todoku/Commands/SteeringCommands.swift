@@ -199,7 +199,8 @@ struct RenewCommand: ParsableCommand {
             }
             throw CommandFailure(
                 .usage,
-                catalog.text("%1$s is a batch, and a link belongs to one download; “todoku list --batch %1$s” lists them", "\(batch)"))
+                catalog.text("%1$s is a batch, and a link belongs to one download; “todoku list --batch %1$s” lists them", "\(batch)"),
+                about: .batch(batch))
         }
     }
 }

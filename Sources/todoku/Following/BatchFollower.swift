@@ -68,7 +68,7 @@ internal import TodokuClient
         do { outcomes = try await client.wait(for: batch) } catch {
             stop()
             guard let error = error as? ClientError, error.cause == .unknownDownload else { throw error }
-            throw CommandFailure(.ended, catalog.text("batch %1$s was removed", "\(batch)"), name: error.name)
+            throw CommandFailure(.ended, catalog.text("batch %1$s was removed", "\(batch)"), name: error.name, about: .batch(batch))
         }
         stop()
         try await tell(outcomes)

@@ -197,6 +197,7 @@ import Testing
         #expect(await values("speed-limit") == [512_000, 512_000])
         let renew = await desk.run("renew", "2", server.url("/new"))
         #expect(renew.status == 2 && renew.errors.contains("2 is a batch") && renew.errors.contains("todoku list --batch 2"), "\(renew)")
+        #expect(JSON(await desk.run("renew", "--json", "2", server.url("/new")).output)?["batch"]?.string == "2")
         let early = await desk.run("open", "2")
         #expect(early.status == 3 && early.errors == "todoku: no download of batch 2 has finished\n", "\(early)")
         #expect(JSON(await desk.run("open", "--json", "2").output)?["batch"]?.string == "2")
