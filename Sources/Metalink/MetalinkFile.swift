@@ -23,7 +23,7 @@ public struct MetalinkError: Error, Equatable, Sendable, CustomStringConvertible
     public let line: Int?
     /// A clause without a full stop. Names of the document are shortened and have no control characters.
     public let message: String
-    /// The document has more than may be queued at a time.
+    /// The document has more than may be queued at a time, or would take too much memory or time.
     public let isLimit: Bool
 
     init(_ line: Int?, _ message: String, isLimit: Bool = false) { (self.line, self.message, self.isLimit) = (line, message, isLimit) }
@@ -44,6 +44,14 @@ public enum Metalink {
     static let mostText = Limits.urlBytes + 256
     /// Most bytes of an attribute that is read.
     static let mostAttribute = 4096
+    /// Most bytes of a namespace, used or not. expat copies the namespace for each attribute of that namespace, in any element. So this
+    /// limit bounds the time for each byte of a document.
+    static let mostNamespace = 256
+
+    /// Most bytes of memory that expat takes for a document of `count` bytes. expat's copy of the document takes up to twice as many, and a
+    /// long attribute as many again. Without this limit, a million attributes of one namespace in one element would take gigabytes: expat
+    /// reports a namespace, but reads the rest of its element even if the reading is stopped.
+    static func mostMemory(for count: Int) -> Int { (16 << 20) +| 4 *| count }
 
     /// The files of a document, in its order; at least one.
     ///

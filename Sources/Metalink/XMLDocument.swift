@@ -1,4 +1,5 @@
 internal import CXML
+internal import DownloadModel
 
 /// Receives the elements of a document, in its order. An error of the receiver ends the reading.
 protocol XMLReceiver: AnyObject {
@@ -52,15 +53,22 @@ enum XMLDocument {
     /// - Throws: the error of the receiver, or the reason why `bytes` is no XML, with its line.
     static func read(_ bytes: [UInt8], into receiver: any XMLReceiver) throws(MetalinkError) {
         if let reason = todoku_xml_load() { throw MetalinkError(nil, "XML cannot be read: \(String(cString: reason))") }
-        guard let parser = xml_create() else { throw MetalinkError(nil, "XML cannot be read: out of memory") }
+        let mostMemory = Metalink.mostMemory(for: bytes.count)
+        guard let parser = xml_create(mostMemory) else { throw MetalinkError(nil, "XML cannot be read: out of memory") }
         defer { xml_free(parser) }
         let delivery = XMLDelivery(parser, receiver)
-        xml_tell(parser, Unmanaged.passUnretained(delivery).toOpaque(), elementBegins, elementEnds, textComes, doctypeBegins)
+        let context = Unmanaged.passUnretained(delivery).toOpaque()
+        xml_tell(parser, context, elementBegins, elementEnds, textComes, namespaceBegins, doctypeBegins)
         let isRead = bytes.withUnsafeBytes { xml_read(parser, $0.baseAddress, Int32(clamping: $0.count)) }
         withExtendedLifetime(delivery) {}
         if let failure = delivery.failure { throw failure }
         guard isRead else {
-            throw MetalinkError(Int(clamping: xml_line(parser)), xml_error(parser).map { String(cString: $0) } ?? "no XML")
+            let line = Int(clamping: xml_line(parser))
+            guard !xml_lacks_memory(parser) else {
+                let size = HumanText.size(ByteCount(clamping: mostMemory))
+                throw MetalinkError(line, "reading the document needs more than \(size) of memory", isLimit: true)
+            }
+            throw MetalinkError(line, xml_error(parser).map { String(cString: $0) } ?? "no XML")
         }
     }
 }
@@ -73,7 +81,7 @@ private final class XMLDelivery {
 
     init(_ parser: OpaquePointer, _ receiver: any XMLReceiver) { (self.parser, self.receiver) = (parser, receiver) }
 
-    /// Calls the receiver, unless it has failed before: expat may report an end after it was stopped.
+    /// Calls the receiver, unless it has failed before: expat may report the same element and its end after it was stopped.
     func deliver(_ body: (any XMLReceiver, Int) throws(MetalinkError) -> Void) {
         guard failure == nil else { return }
         do throws(MetalinkError) { try body(receiver, Int(clamping: xml_line(parser))) } catch {
@@ -109,6 +117,18 @@ private let textComes: @convention(c) (UnsafeMutableRawPointer?, UnsafePointer<C
     guard let context, let text else { return }
     let bytes = UnsafeRawBufferPointer(start: text, count: Int(count))
     delivery(context).deliver { receiver, line throws(MetalinkError) in try receiver.add(text: bytes, line: line) }
+}
+
+private typealias NamespaceBegins =
+    @convention(c) (UnsafeMutableRawPointer?, UnsafePointer<CChar>?, UnsafePointer<CChar>?) -> Void
+
+private let namespaceBegins: NamespaceBegins = { context, _, namespace in
+    guard let context, let namespace else { return }
+    delivery(context).deliver { _, line throws(MetalinkError) in
+        guard String(cString: namespace).utf8.count <= Metalink.mostNamespace else {
+            throw MetalinkError(line, "a namespace is longer than \(Metalink.mostNamespace) bytes", isLimit: true)
+        }
+    }
 }
 
 private typealias DoctypeBegins =

@@ -224,6 +224,35 @@ private let url = "<url>https://example.org/a.iso</url>"
         #expect(complaint(document("<description lang=\"\(long)\">\(long)</description>\(url)")) == nil)
     }
 
+    /// Nobody reads these elements, but expat copies a namespace for each attribute of that namespace.
+    @Test(arguments: [
+        "<a xmlns=\"LONG\"/>", "<p:a xmlns:p=\"LONG\"/>", "<a><b><c xmlns:p=\"LONG\"/></b></a>",
+        "<a p:a=\"\" p:b=\"\" p:c=\"\" xmlns:p=\"LONG\" xmlns:q=\"LONG\"><p:b/></a>",
+    ])
+    func `may not have a namespace of more than 256 bytes`(element: String) {
+        func text(_ length: Int) -> String {
+            document(element.replacing("LONG", with: String(repeating: "n", count: length)) + url)
+        }
+        #expect(complaint(text(256)) == nil)
+        for length in [257, 1 << 20] {
+            let error = #expect(throws: MetalinkError.self) { try parse(text(length)) }
+            #expect(error?.isLimit == true && error?.description == "line 3: a namespace is longer than 256 bytes")
+        }
+    }
+
+    /// expat writes the namespace before the name of each attribute, before anybody sees the element: 35 times the bytes of the document.
+    @Test func `may not take more memory than a few times its size`() {
+        func text(_ count: Int) -> String {
+            let attributes = (0..<count).map { " p:a\($0)=\"\"" }.joined()
+            return document("<a xmlns:p=\"\(String(repeating: "n", count: 256))\"\(attributes)/>\n\(url)")
+        }
+        let error = #expect(throws: MetalinkError.self) { try parse(text(100_000)) }
+        #expect(error?.isLimit == true && error?.line == 3, "\(String(describing: error))")
+        #expect(error?.message.hasSuffix("MiB of memory") == true, "\(String(describing: error))")
+        // The memory of that document does not count for the next one.
+        #expect(complaint(text(1000)) == nil)
+    }
+
     @Test(arguments: [[0xff], [0x00], [0xc0, 0xaf], [0xed, 0xa0, 0x80], [0x1b]] as [[UInt8]])
     func `with bytes that are no text is refused`(bytes: [UInt8]) {
         let (before, after) = (Array("<metalink xmlns=\"\(namespace)\">\n<file name=\"".utf8), Array("\">\(url)</file></metalink>".utf8))

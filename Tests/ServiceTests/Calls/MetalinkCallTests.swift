@@ -154,6 +154,10 @@ extension Running {
             ("", "InvalidOption", "no element found"), ("<a/>", "InvalidOption", "line 1: the first element is not “metalink”"),
             (document(""), "InvalidOption", "the document has no file"),
             (document(String(repeating: good, count: 10_001)), "LimitExceeded", "has more than 10000 files"),
+            (
+                document("<a xmlns=\"\(String(repeating: "n", count: 257))\"/>" + good), "LimitExceeded",
+                "line 2: a namespace is longer than 256 bytes"
+            ),
         ] {
             let error = await thrown { try await running.metalink(text, ["start": .bool(false)]) }
             #expect(error?.name == todokuError(name) && error?.message.hasPrefix("The Metalink document: ") == true, "\(error as Any)")
