@@ -27,20 +27,20 @@ final class MetalinkReader: XMLReceiver {
             throw MetalinkError(line, "elements are nested deeper than \(Metalink.mostDepth)")
         }
         guard skipped == 0 else { return skipped +|= 1 }
-        let (namespace, name) = name.parts
+        let local = name.local(in: Metalink.namespace)
         func attribute(_ key: String) throws(MetalinkError) -> String? {
             try attributes.value(of: key, most: Metalink.mostAttribute, line: line)
         }
         if places.last == .document {
-            guard namespace != Metalink.namespaceOfVersion3 else {
+            guard name.local(in: Metalink.namespaceOfVersion3) == nil else {
                 throw MetalinkError(line, "this is a Metalink of version 3; only version 4 (RFC 5854, files named .meta4) can be read")
             }
-            guard namespace == Metalink.namespace, name == "metalink" else {
+            guard local == "metalink" else {
                 throw MetalinkError(line, "the first element is not “metalink” of the namespace \(Metalink.namespace)")
             }
             return places.append(.metalink)
         }
-        guard namespace == Metalink.namespace, let place = place(of: name) else { return skipped = 1 }
+        guard let local, let place = place(of: local) else { return skipped = 1 }
         (text, textLine) = ([], line)
         switch place {
         case .file:

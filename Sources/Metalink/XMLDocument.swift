@@ -15,12 +15,8 @@ struct XMLName {
 
     fileprivate init(_ bytes: UnsafePointer<CChar>) { self.bytes = bytes }
 
-    /// The namespace, empty if there is none, and the name in it.
-    var parts: (namespace: String, name: String) {
-        let text = String(cString: bytes)
-        guard let separator = text.utf8.lastIndex(of: UInt8(ascii: "\n")) else { return ("", text) }
-        return (String(text[..<separator]), String(text[text.utf8.index(after: separator)...]))
-    }
+    /// The name in this namespace; nil if the element is of another, or of none.
+    func local(in namespace: String) -> String? { xml_name(bytes, namespace).map { String(cString: $0) } }
 }
 
 /// The attributes of an element, valid while it is received.
@@ -36,7 +32,7 @@ struct XMLAttributes {
         guard var pair = pairs else { return nil }
         while let key = pair[0], let value = pair[1] {
             pair += 2
-            guard String(cString: key) == name else { continue }
+            guard xml_is(key, name) else { continue }
             let text = String(cString: value)
             guard text.utf8.count <= most else {
                 throw MetalinkError(line, "the attribute “\(name)” is longer than \(most) bytes")

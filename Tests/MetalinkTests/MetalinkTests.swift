@@ -129,6 +129,8 @@ private let url = "<url>https://example.org/a.iso</url>"
         ("", "no element found"), ("text", "syntax error"), ("<a/>", "the first element is not “metalink”"),
         ("<metalink/>", "the first element is not “metalink”"),
         ("<metalink xmlns=\"urn:other\"/>", "the first element is not “metalink”"),
+        ("<metalink xmlns=\"\(namespace)2\"/>", "the first element is not “metalink”"),
+        ("<metalink xmlns=\"\(namespace.dropLast())\"/>", "the first element is not “metalink”"),
         ("<metalink xmlns=\"http://www.metalinker.org/\" version=\"3.0\"/>", "version 3"),
         ("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"/>", "the document has no file"),
         ("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"a\">", "no element found"),

@@ -2,6 +2,7 @@
 #pragma once
 #include <expat.h>
 #include <stddef.h>
+#include <string.h>
 
 #define TODOKU_XML_FUNCTIONS(X) \
   X(XML_ParserCreate_MM) X(XML_ParserFree) X(XML_SetUserData) X(XML_SetElementHandler) X(XML_SetCharacterDataHandler) \
@@ -34,6 +35,15 @@ __attribute__((swift_name("xml_tell(_:_:_:_:_:_:_:)"))) static inline void todok
   todoku_xml.XML_SetCharacterDataHandler(parser, text);
   todoku_xml.XML_SetStartNamespaceDeclHandler(parser, namespace);
   todoku_xml.XML_SetStartDoctypeDeclHandler(parser, doctype);
+}
+/// NAME of "NAMESPACE\nNAME", as a part of `name`; NULL: `name` is of another namespace, or of none.
+__attribute__((swift_name("xml_name(_:_:)"))) static inline const char *todoku_xml_name(const char *name, const char *namespace) {
+  size_t length = strlen(namespace);
+  return strncmp(name, namespace, length) == 0 && name[length] == '\n' ? name + length + 1 : NULL;
+}
+/// Whether the name is that of no namespace.
+__attribute__((swift_name("xml_is(_:_:)"))) static inline _Bool todoku_xml_is(const char *name, const char *expected) {
+  return strcmp(name, expected) == 0;
 }
 /// Reads the whole document; false if it is no XML, or the reading was stopped.
 __attribute__((swift_name("xml_read(_:_:_:)"))) static inline _Bool todoku_xml_read(XML_Parser parser, const void *bytes, int count) {
