@@ -1,5 +1,6 @@
 internal import CSystem
 internal import Glibc
+internal import Synchronization
 
 /// A place on a disk, which tells the `DiskPool` the disk of some work.
 public enum DiskPlace: Sendable {
@@ -81,9 +82,20 @@ public final class DiskPool: Sendable {
         at place: DiskPlace, takesLong: Bool = false, within patience: Duration, late: @escaping @Sendable (R) -> Void = { _ in },
         _ work: @escaping @Sendable () -> R, then done: @escaping @BusActor @Sendable (R?) -> Void
     ) {
+        perform(at: place, takesLong: takesLong, within: patience, late: late, { _ in work() }, then: done)
+    }
+
+    /// Like the function above, for work of many steps. `work` gets a function that answers false once nobody waits for the value, and asks
+    /// it before each step, so that no thread of the disk is busy for nobody.
+    @BusActor public func perform<R: Sendable>(
+        at place: DiskPlace, takesLong: Bool = false, within patience: Duration, late: @escaping @Sendable (R) -> Void = { _ in },
+        _ work: @escaping @Sendable (_ goesOn: @escaping @Sendable () -> Bool) -> R,
+        then done: @escaping @BusActor @Sendable (R?) -> Void
+    ) {
         let race = Race(within: patience, done)
-        submit(at: place, kind: takesLong ? .long : .short, race.ticket) { _ in
-            let result = work()
+        let ticket = race.ticket
+        submit(at: place, kind: takesLong ? .long : .short, ticket) { _ in
+            let result = work { !ticket.isWithdrawn.load(ordering: .relaxed) }
             BusActor.spawn { if !race.end(result) { late(result) } }
         }
     }

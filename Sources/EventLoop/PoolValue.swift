@@ -56,7 +56,7 @@ final class Run: Sendable {
     func giveUp() -> Bool { state.exchange(.givenUp, ordering: .relaxed) == .running }
 }
 
-/// Lets the owner of some work withdraw it before it begins.
+/// Lets the owner of some work withdraw it before it begins, or tell it that nobody waits for it any more.
 final class Ticket: Sendable {
     let isWithdrawn = Atomic<Bool>(false)
 }

@@ -58,13 +58,14 @@ public enum Metalink {
     /// Read are name, size, hashes, piece hashes and URLs of each file. URLs that are not of http or https, or that hold a user name, are
     /// skipped. Everything else is ignored: signatures, `metaurl`, descriptions, languages, elements of other namespaces.
     ///
+    /// - Parameter goesOn: asked before each element and each text. If it returns false, nobody waits for the files; an error is thrown.
     /// - Throws: names the line, and the element or file at fault.
-    public static func parse(_ bytes: [UInt8]) throws(MetalinkError) -> [MetalinkFile] {
+    public static func parse(_ bytes: [UInt8], goesOn: @escaping () -> Bool = { true }) throws(MetalinkError) -> [MetalinkFile] {
         guard bytes.count <= Limits.documentBytes else {
             throw MetalinkError(nil, "the document is longer than \(HumanText.size(ByteCount(Limits.documentBytes)))", isLimit: true)
         }
         let reader = MetalinkReader()
-        try XMLDocument.read(bytes, into: reader)
+        try XMLDocument.read(bytes, into: reader, goesOn: goesOn)
         guard !reader.files.isEmpty else { throw MetalinkError(nil, "the document has no file") }
         return withOwnNames(reader.files)
     }

@@ -46,13 +46,14 @@ struct XMLAttributes {
 /// Reads a document by expat, which is loaded on first use. Documents with a document type (`<!DOCTYPE`) are refused, so no entity is ever
 /// declared.
 enum XMLDocument {
+    /// - Parameter goesOn: asked before each call of the receiver. If it returns false, an error is thrown.
     /// - Throws: the error of the receiver, or the reason why `bytes` is no XML, with its line.
-    static func read(_ bytes: [UInt8], into receiver: any XMLReceiver) throws(MetalinkError) {
+    static func read(_ bytes: [UInt8], into receiver: any XMLReceiver, goesOn: @escaping () -> Bool) throws(MetalinkError) {
         if let reason = todoku_xml_load() { throw MetalinkError(nil, "XML cannot be read: \(String(cString: reason))") }
         let mostMemory = Metalink.mostMemory(for: bytes.count)
         guard let parser = xml_create(mostMemory) else { throw MetalinkError(nil, "XML cannot be read: out of memory") }
         defer { xml_free(parser) }
-        let delivery = XMLDelivery(parser, receiver)
+        let delivery = XMLDelivery(parser, receiver, goesOn: goesOn)
         let context = Unmanaged.passUnretained(delivery).toOpaque()
         xml_tell(parser, context, elementBegins, elementEnds, textComes, namespaceBegins, doctypeBegins)
         let isRead = bytes.withUnsafeBytes { xml_read(parser, $0.baseAddress, Int32(clamping: $0.count)) }
@@ -73,14 +74,21 @@ enum XMLDocument {
 private final class XMLDelivery {
     private let parser: OpaquePointer
     private let receiver: any XMLReceiver
+    private let goesOn: () -> Bool
     private(set) var failure: MetalinkError?
 
-    init(_ parser: OpaquePointer, _ receiver: any XMLReceiver) { (self.parser, self.receiver) = (parser, receiver) }
+    init(_ parser: OpaquePointer, _ receiver: any XMLReceiver, goesOn: @escaping () -> Bool) {
+        (self.parser, self.receiver, self.goesOn) = (parser, receiver, goesOn)
+    }
 
     /// Calls the receiver, unless it has failed before: expat may report the same element and its end after it was stopped.
     func deliver(_ body: (any XMLReceiver, Int) throws(MetalinkError) -> Void) {
         guard failure == nil else { return }
-        do throws(MetalinkError) { try body(receiver, Int(clamping: xml_line(parser))) } catch {
+        let line = Int(clamping: xml_line(parser))
+        do throws(MetalinkError) {
+            guard goesOn() else { throw MetalinkError(line, "the document was not read in time") }
+            try body(receiver, line)
+        } catch {
             failure = error
             xml_stop(parser)
         }

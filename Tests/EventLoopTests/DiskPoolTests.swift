@@ -100,6 +100,27 @@ internal import Testing
         #expect(!begun.entries.contains(-1))
     }
 
+    @Test @BusActor func `tells work that nobody waits for it any more`() async {
+        let (begun, ended) = (Journal<Int>(), Journal<Int>())
+        var patience = Duration.milliseconds(20)
+        // Work that has not begun within its patience is dropped.
+        while begun.entries.isEmpty {
+            patience += patience
+            let value: Int? = await withCheckedContinuation { continuation in
+                Self.pool.perform(at: .disk(DiskKey(name: "many steps")), within: patience) { goesOn in
+                    BusActor.spawn { begun.append(1) }
+                    while goesOn() { sched_yield() }
+                    BusActor.spawn { ended.append(1) }
+                    return 1
+                } then: {
+                    continuation.resume(returning: $0)
+                }
+            }
+            #expect(value == nil)
+        }
+        #expect(await eventually { ended.entries.count == begun.entries.count })
+    }
+
     @Test @BusActor func `stores only the work that waits for a hanging disk`() async {
         let place = DiskPlace.disk(DiskKey(name: "full"))
         let pipe = Pipe()

@@ -255,6 +255,19 @@ private let url = "<url>https://example.org/a.iso</url>"
         #expect(complaint(text(1000)) == nil)
     }
 
+    @Test func `is read no further once nobody waits for it`() {
+        final class Questions { var count = 0 }
+        let questions = Questions()
+        let text = document(String(repeating: "<a/>", count: 1000) + url)
+        let error = #expect(throws: MetalinkError.self) {
+            try Metalink.parse(Array(text.utf8)) {
+                questions.count += 1
+                return questions.count < 10
+            }
+        }
+        #expect(questions.count == 10 && error?.line == 3, "\(String(describing: error))")
+    }
+
     @Test(arguments: [[0xff], [0x00], [0xc0, 0xaf], [0xed, 0xa0, 0x80], [0x1b]] as [[UInt8]])
     func `with bytes that are no text is refused`(bytes: [UInt8]) {
         let (before, after) = (Array("<metalink xmlns=\"\(namespace)\">\n<file name=\"".utf8), Array("\">\(url)</file></metalink>".utf8))

@@ -63,7 +63,8 @@ public final class HeldDescriptor: Sendable {
     /// - Parameters:
     ///   - most: a longer file is `LimitExceeded`.
     ///   - method: the method of the bus that got the descriptor, for the message of a refusal.
-    public func contents(most: Int, for method: String) -> Result<[UInt8], Refusal> {
+    ///   - goesOn: asked before each read of 64 KiB. If it returns false, nobody waits for the file, and it is refused.
+    public func contents(most: Int, for method: String, goesOn: () -> Bool) -> Result<[UInt8], Refusal> {
         func refused(_ what: String) -> Result<[UInt8], Refusal> {
             .failure(
                 Refusal(.invalidOption, "fd: \(what); \(method) takes the descriptor of a regular file that is open for reading."))
@@ -82,13 +83,14 @@ public final class HeldDescriptor: Sendable {
         bytes.reserveCapacity(max(0, Int(clamping: status.st_size)))
         var buffer = [UInt8](repeating: 0, count: 1 << 16)
         // The file may change meanwhile.
-        while true {
+        while goesOn() {
             let count = uninterrupted { pread(number, &buffer, buffer.count, off_t(clamping: bytes.count)) }
             guard count >= 0 else { return unusable() }
             if count == 0 { return .success(bytes) }
             guard count <= most -| bytes.count else { return .failure(tooLong) }
             bytes += buffer[..<count]
         }
+        return refused("the file was not read in time")
     }
 
     /// Why a descriptor of this kind of file cannot be used; nil for a regular file.

@@ -28,9 +28,10 @@ extension Admission {
         }
         documents[holder] = held + 1
         let request = begin(Load(0, bytes: 0, from: call.caller), for: call.sender)
-        DiskPool.shared.perform(at: .descriptor(descriptor.number), takesLong: true, within: DiskPatience.file) {
-            Self.files(of: descriptor)
+        DiskPool.shared.perform(at: .descriptor(descriptor.number), takesLong: true, within: DiskPatience.file) { goesOn in
+            Self.files(of: descriptor, goesOn: goesOn)
         } then: { [self] result in
+            // After a refusal the work ends soon, unless the disk hangs. Then it must not count: a dead mount would refuse all documents.
             documents[holder] = documents[holder].flatMap { $0 > 1 ? $0 - 1 : nil }
             do throws(Refusal) {
                 let files = try (result ?? .failure(.silentDisk(of: "the document"))).get()
@@ -46,10 +47,12 @@ extension Admission {
         }
     }
 
-    /// Reads the document in a descriptor. May block.
-    private static nonisolated func files(of descriptor: HeldDescriptor) -> Result<[MetalinkFile], Refusal> {
-        descriptor.contents(most: Limits.documentBytes, for: Manager.downloadMetalink.name).flatMap { bytes in
-            do throws(MetalinkError) { return .success(try Metalink.parse(bytes)) } catch {
+    /// Reads the document in a descriptor. May block. Ends soon after `goesOn` returns false.
+    private static nonisolated func files(
+        of descriptor: HeldDescriptor, goesOn: @escaping @Sendable () -> Bool
+    ) -> Result<[MetalinkFile], Refusal> {
+        descriptor.contents(most: Limits.documentBytes, for: Manager.downloadMetalink.name, goesOn: goesOn).flatMap { bytes in
+            do throws(MetalinkError) { return .success(try Metalink.parse(bytes, goesOn: goesOn)) } catch {
                 return .failure(Refusal(error.isLimit ? .limitExceeded : .invalidOption, "The Metalink document: \(error)."))
             }
         }
