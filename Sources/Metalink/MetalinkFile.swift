@@ -48,9 +48,9 @@ public enum Metalink {
     /// limit bounds the time for each byte of a document.
     static let mostNamespace = 256
 
-    /// Most bytes of memory that expat takes for a document of `count` bytes. expat's copy of the document takes up to twice as many, and a
-    /// long attribute as many again. Without this limit, a million attributes of one namespace in one element would take gigabytes: expat
-    /// reports a namespace, but reads the rest of its element even if the reading is stopped.
+    /// Most bytes of memory that expat takes for a document of `count` bytes. expat's copy of the document takes up to twice as many, and
+    /// its copy of a long attribute, too. Without this limit, a million attributes of one namespace in one element would take gigabytes:
+    /// expat reports a namespace, but reads the rest of its element even if the reading is stopped.
     static func mostMemory(for count: Int) -> Int { (16 << 20) +| 4 *| count }
 
     /// The files of a document, in its order; at least one.

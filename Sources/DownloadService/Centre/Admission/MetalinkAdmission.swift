@@ -31,7 +31,8 @@ extension Admission {
         DiskPool.shared.perform(at: .descriptor(descriptor.number), takesLong: true, within: DiskPatience.file) { goesOn in
             Self.files(of: descriptor, goesOn: goesOn)
         } then: { [self] result in
-            // After a refusal the work ends soon, unless the disk hangs. Then it must not count: a dead mount would refuse all documents.
+            // After a refusal the work ends soon, unless the disk hangs. Work that hangs must not count, because four documents on a dead
+            // mount would keep their caller from all further documents.
             documents[holder] = documents[holder].flatMap { $0 > 1 ? $0 - 1 : nil }
             do throws(Refusal) {
                 let files = try (result ?? .failure(.silentDisk(of: "the document"))).get()
