@@ -7,18 +7,44 @@ import Testing
 @testable internal import PartFiles
 @testable internal import TransferEngine
 
+/// When a history stops a transfer.
+private enum StopPoint {
+    /// Once the transfer has received so many bytes.
+    case bytes(ByteCount)
+    /// Once so many responses have begun. Between two reports of progress, a fast transfer may end.
+    case responses(Int)
+
+    func isReached(by events: ArraySlice<TransferEvent>) -> Bool {
+        switch self {
+        case .bytes(let most): events.contains { if case .progress(let all) = $0 { all.contains { $0.received >= most } } else { false } }
+        case .responses(let most): events.count(where: \.isOfResponse) >= most
+        }
+    }
+}
+
+extension TransferEvent {
+    /// Whether a response was accepted.
+    fileprivate var isOfResponse: Bool {
+        switch self {
+        case .began, .joined: true
+        default: false
+        }
+    }
+}
+
 extension EngineFixture {
-    /// Runs a transfer, and stops the transfer once it has received `most` bytes; nil: runs it to its end.
-    fileprivate func run(_ request: TransferRequest, stoppingAt most: ByteCount?) async -> TransferEnd {
-        guard let most else { return await run(request) }
+    /// Runs a transfer, and stops it at `point`; nil: runs it to its end.
+    fileprivate func run(_ request: TransferRequest, stoppingAt point: StopPoint?) async -> TransferEnd {
+        guard let point else { return await run(request) }
         let (number, seen, ends) = (request.number, await log.events.count, await log.ends(of: request.number))
         engine.start(request)
-        await log.wait { events in
-            events[seen...].contains { event in
-                if case .progress(let all) = event { all.contains { $0.received >= most } } else { event.isEnd(of: number) }
-            }
+        await log.wait { [engine] events in
+            if events[seen...].contains(where: { $0.isEnd(of: number) }) { return true }
+            guard point.isReached(by: events[seen...]) else { return false }
+            // Not after the wait: on a busy machine, the transfer would end before this task runs again.
+            engine.stop(number)
+            return true
         }
-        engine.stop(number)
         return await log.end(of: number, after: ends)
     }
 }
@@ -145,8 +171,11 @@ extension EngineFixture {
         var (events, isWhole) = (Events(), false)
         while !isWhole, events.transfers < 40 {
             let isStopped = events.stops < 2 && Bool.random(using: &random)
-            let most = ByteCount.random(in: 500_000..<6_000_000, using: &random)
-            let transferEnd = await fixture.run(request, stoppingAt: isStopped ? most : nil)
+            let point =
+                Bool.random(using: &random)
+                ? StopPoint.responses(Int.random(in: 1...3, using: &random))
+                : .bytes(ByteCount.random(in: 500_000..<6_000_000, using: &random))
+            let transferEnd = await fixture.run(request, stoppingAt: isStopped ? point : nil)
             events.transfers += 1
             let part = fixture.part ?? []
             switch transferEnd {
