@@ -106,7 +106,7 @@ import Testing
         let narrow = Child(["script", "-qec", usual, "/dev/null"], environment: desk.environment.merging(["NO_COLOR": "1"]) { $1 })
         let head = "batch 2  0 of 2 finished  0 B  "
         let below = String(repeating: " ", count: head.count)
-        let lines = "\(head)waiting: everything is paused; ‘todoku resume\r\n\(below)--all’ resumes it\r\n"
+        let lines = "\(head)waiting: everything is paused; “todoku resume\r\n\(below)--all” resumes it\r\n"
         #expect(await narrow.says(lines), "\(narrow.output)")
         #expect(await desk.run("resume", "--all").status == 0)
         #expect(await narrow.says("\u{1b}[2A\r\u{1b}[J"), "\(narrow.output)")
