@@ -28,6 +28,8 @@ struct ProgressLine {
     private static let longestBar = 30
     /// Columns of percentage, sizes, speed and time left. If the line is too narrow, fields are dropped from the right.
     private static let fields = [5, 15, 12, 16]
+    /// The fewest fields of a line that has the word of a state, which is in the place of the speed.
+    private static let fieldsWithState = 3
 
     /// The widths of a line's parts, equal for all lines of a terminal.
     private struct Layout {
@@ -59,6 +61,9 @@ struct ProgressLine {
         var line = TerminalText.padded(name, to: layout.name)
         switch download.state {
         case .active, .verifying, .extracting, .paused:
+            if download.state != .active, layout.fields < Self.fieldsWithState {
+                return [narrow(download, name, layout, columns: columns)]
+            }
             if layout.bar > 0 { line += "  " + bar(download, columns: layout.bar) }
             var fields = [TerminalText.padded(percent(download) ?? "", to: Self.fields[0], right: true), sizes(download)]
             if download.state == .active {
@@ -72,6 +77,27 @@ struct ProgressLine {
         }
         while line.last == " " { line.removeLast() }
         return [TerminalText.cut(line, to: columns, ellipsis: ellipsis)]
+    }
+
+    /// The line of a download whose state's word has no room behind bar and sizes. The word takes the place of the sizes, else of the bar.
+    private func narrow(_ download: DownloadDescription, _ name: String, _ layout: Layout, columns: Int) -> String {
+        let ellipsis = utf8 ? "…" : "..."
+        let word = catalog.state(download.state)
+        let percent = TerminalText.padded(percent(download) ?? "", to: Self.fields[0], right: true)
+        let head = TerminalText.padded(name, to: layout.name)
+        var line: String
+        if layout.fields > 1 {
+            line = head + "  " + bar(download, columns: layout.bar) + "  " + percent + "  " + word
+        } else if layout.bar > 0 {
+            line = head + "  " + word
+            let whole = line + "  " + percent
+            if TerminalText.width(whole) <= columns { line = whole }
+        } else {
+            let room = columns -| TerminalText.width(word) -| Self.gap
+            line = room > 0 ? TerminalText.cut(name, to: room, ellipsis: ellipsis) + "  " + word : word
+        }
+        while line.last == " " { line.removeLast() }
+        return TerminalText.cut(line, to: columns, ellipsis: ellipsis)
     }
 
     private func bar(_ download: DownloadDescription, columns: Int) -> String {
