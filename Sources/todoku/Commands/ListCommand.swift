@@ -84,8 +84,8 @@ struct ListCommand: ParsableCommand {
                 return .success
             }
             let width = Terminal.current?.columns
-            let status = downloads.contains { Reason.isForHost($0) } ? try await client.status() : nil
-            if !downloads.isEmpty { Output.write(Table.of(downloads, status).text(width: width)) }
+            let limits = try await ServiceLimits.needed(by: downloads, client)
+            if !downloads.isEmpty { Output.write(Table.of(downloads, limits).text(width: width)) }
             if !batches.isEmpty { Output.write((downloads.isEmpty ? "" : "\n") + Table.of(batches).text(width: width)) }
             if downloads.isEmpty, batches.isEmpty, Terminal.errorsAreSeen {
                 Output.writeError(Self.nothing(query, older: count) + "\n")
@@ -130,14 +130,14 @@ struct ShowCommand: ParsableCommand {
             } batch: { batch throws(ClientError) in
                 let description = try await client.describe(batch)
                 let members = try await client.describe(DownloadQuery(batch: batch))
-                let needsStatus = !output.json && !url && members.contains { Reason.isForHost($0) }
-                let status = needsStatus ? try await client.status() : nil
+                let hasReasons = !output.json && !url
+                let limits = hasReasons ? try await ServiceLimits.needed(by: members, client) : nil
                 if url {
                     for member in members { try await writeURL(member.reference) }
                 } else {
                     write(
                         description.json + [("downloads", .array(members.map { .object($0.json) }))],
-                        Self.text(description) + "\n" + Table.of(members, status).text(width: Terminal.current?.columns))
+                        Self.text(description) + "\n" + Table.of(members, limits).text(width: Terminal.current?.columns))
                 }
             }
         }

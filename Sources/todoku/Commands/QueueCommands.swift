@@ -251,9 +251,10 @@ struct WhyCommand: ParsableCommand {
     func run() throws {
         let targets = lists.targets
         Program.run(json: output.json) { client in
-            let status = try await client.status()
-            func explain(_ description: DownloadDescription, named isNamed: Bool) {
-                let (download, reason) = (description.reference, Reason(description, status).sentence)
+            var limits = ServiceLimits(try await client.status())
+            func explain(_ description: DownloadDescription, named isNamed: Bool) async throws(ClientError) {
+                if Reason.isOfPace(description), limits.slowed == nil { limits.slowed = try await client.slowedHosts() }
+                let (download, reason) = (description.reference, Reason(description, limits).sentence)
                 let text = isNamed ? "\(download): \(reason)" : reason
                 Output.write(
                     (output.json
@@ -261,10 +262,10 @@ struct WhyCommand: ParsableCommand {
                         + "\n")
             }
             return await Program.each(targets, json: output.json) { download throws(ClientError) in
-                explain(try await client.describe(download), named: targets.count > 1)
+                try await explain(try await client.describe(download), named: targets.count > 1)
             } batch: { batch throws(ClientError) in
                 _ = try await client.describe(batch)  // about a missing batch, the list's error names the key of the filter
-                for member in try await client.describe(DownloadQuery(batch: batch)) { explain(member, named: true) }
+                for member in try await client.describe(DownloadQuery(batch: batch)) { try await explain(member, named: true) }
             }
         }
     }

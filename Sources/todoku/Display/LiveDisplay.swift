@@ -57,7 +57,7 @@ final class LiveDisplay: ProgressDisplay {
 
     var explainsWaits: Bool { true }
 
-    func learned(_ service: ServiceStatus) { style.service = service }
+    func learned(_ limits: ServiceLimits) { style.limits = limits }
 
     func removed(_ download: DownloadReference) {
         shown.removeAll { $0.reference == download }

@@ -15,7 +15,7 @@ internal import TodokuClient
     /// Whether the display tells the reasons of waits in words. Some of them need `learned`.
     var explainsWaits: Bool { get }
     /// Called with the service's present limits before a change that needs them.
-    func learned(_ service: ServiceStatus)
+    func learned(_ limits: ServiceLimits)
     /// Leaves the terminal to another program until `resume`.
     func suspend()
     func resume()
@@ -27,7 +27,7 @@ extension ProgressDisplay {
     func begin(isEndless: Bool) {}
     func queued(_ download: DownloadReference) {}
     var explainsWaits: Bool { false }
-    func learned(_ service: ServiceStatus) {}
+    func learned(_ limits: ServiceLimits) {}
     func suspend() {}
     func resume() {}
     func end() {}
@@ -82,7 +82,7 @@ final class PlainDisplay: ProgressDisplay {
     private var steps: [DownloadReference: ProgressSteps] = [:]
     /// The waits since the last attempt.
     private var waits: [DownloadReference: ToldWaits] = [:]
-    private var service: ServiceStatus?
+    private var limits: ServiceLimits?
     private let write: (String) -> Void
 
     init(write: @escaping (String) -> Void = Output.write) { self.write = write }
@@ -91,7 +91,7 @@ final class PlainDisplay: ProgressDisplay {
 
     var explainsWaits: Bool { true }
 
-    func learned(_ service: ServiceStatus) { self.service = service }
+    func learned(_ limits: ServiceLimits) { self.limits = limits }
 
     func queued(_ download: DownloadReference) { line(download, "queued") }
 
@@ -115,7 +115,7 @@ final class PlainDisplay: ProgressDisplay {
         case .paused:
             if before?.state != .paused { line(id, "paused") }
         case .waiting:
-            if waits[id, default: ToldWaits()].isNew(download) { line(id, WaitLine.text(download, service)) }
+            if waits[id, default: ToldWaits()].isNew(download) { line(id, WaitLine.text(download, limits)) }
         case .extracting:
             if before?.state != .extracting { line(id, "extracting") }
         case .active:

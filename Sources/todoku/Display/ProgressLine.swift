@@ -19,7 +19,7 @@ struct ProgressLine {
     /// Wall clock, microseconds since the epoch: for the end of a wait.
     var now: UInt64 = 0
     /// The limits of hosts, for the reasons of waits; nil: not known yet.
-    var service: ServiceStatus?
+    var limits: ServiceLimits?
 
     private static let gap = 2
     private static let leastName = 12
@@ -173,7 +173,7 @@ struct ProgressLine {
 
     /// "…: example.org allows one request a second".
     private func withObstacle(_ text: String, _ download: DownloadDescription) -> String {
-        Reason(download, service, catalog).obstacle.map { catalog.text("%1$s: %2$s", text, TerminalText.plain($0)) } ?? text
+        Reason(download, limits, catalog).obstacle.map { catalog.text("%1$s: %2$s", text, TerminalText.plain($0)) } ?? text
     }
 
     /// "…: the server refused the connection".

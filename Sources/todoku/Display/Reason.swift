@@ -1,16 +1,17 @@
 internal import DownloadModel
+internal import EventLoop
 internal import Localization
 internal import TodokuClient
 
 /// Why a download is in its state, in one sentence.
 struct Reason {
     private let download: DownloadDescription
-    private let status: ServiceStatus?
+    private let limits: ServiceLimits?
     private let catalog: Catalog
 
-    /// - Parameter status: the limits of the queue and of hosts; nil: unknown, and the reason leaves them out.
-    init(_ download: DownloadDescription, _ status: ServiceStatus?, _ catalog: Catalog = todoku.catalog) {
-        (self.download, self.status, self.catalog) = (download, status, catalog)
+    /// - Parameter limits: those of the queue and of hosts; nil: unknown, and the reason leaves them out.
+    init(_ download: DownloadDescription, _ limits: ServiceLimits?, _ catalog: Catalog = todoku.catalog) {
+        (self.download, self.limits, self.catalog) = (download, limits, catalog)
     }
 
     var sentence: String { catalog.text("%1$s: %2$s", catalog.state(download.state), detail) }
@@ -57,7 +58,7 @@ struct Reason {
     }
 
     private var queued: String {
-        let (most, active) = (status?.settings.maxActive ?? 0, status?.active ?? 0)
+        let (most, active) = (limits?.status.settings.maxActive ?? 0, limits?.status.active ?? 0)
         if most == ServiceSettings.automaticMaxActive, active > 0 {
             return withAhead(catalog.text("other downloads are active, as many as their sizes allow at a time"))
         }
@@ -114,10 +115,14 @@ struct Reason {
         }
     }
 
-    /// Whether the download waits for its host. The reason of such a wait needs the status of the service.
+    /// Whether the download waits for its host. The reason of such a wait needs the service's limits.
     static func isForHost(_ download: DownloadDescription) -> Bool {
-        let reason = download.waitReason.flatMap(WaitReason.init)
-        return download.state == .waiting && (reason == .rateLimit || reason == .hostLimit)
+        isOfPace(download) || download.state == .waiting && download.waitReason == WaitReason.hostLimit.rawValue
+    }
+
+    /// Whether the download waits because its host takes no more requests now.
+    static func isOfPace(_ download: DownloadDescription) -> Bool {
+        download.state == .waiting && download.waitReason == WaitReason.rateLimit.rawValue
     }
 
     private var offline: String {
@@ -132,22 +137,30 @@ struct Reason {
 
     /// The rule that the service applies to the host.
     private var rule: (name: String, rule: HostRule)? {
-        guard let status else { return nil }
+        guard let limits else { return nil }
         var rules = HostRules()
-        for (host, rule) in status.hostRules { try? rules.set(host, rule) }
+        for (host, rule) in limits.status.hostRules { try? rules.set(host, rule) }
         let (name, rule) = rules.governing(host)
         return rule.isEmpty ? nil : (name, rule)
     }
 
     private var rateLimit: String {
-        guard let (name, rule) = rule, let interval = rule.requestInterval, interval > .zero else {
-            return catalog.text("requests to %1$s are spaced out, by the option request-interval or because the server refused some", host)
+        let (name, rule) = self.rule ?? (name: host, rule: HostRule())
+        let interval = rule.requestInterval ?? .zero
+        if let slowed = limits?.slowed?[DownloadURL.origin(of: download.url)],
+            slowed.interval > interval || slowed.pausedUntil.map({ $0.microseconds > wallClock() }) ?? false
+        {
+            return catalog.text(
+                "%1$s answered %2$s, so it gets fewer requests; “todoku host %1$s --reset” ends this", host, String(slowed.status))
+        }
+        guard interval > .zero else {
+            return catalog.text("requests to %1$s are spaced out, by --request-interval or because the server refused some", host)
         }
         return catalog.text("%1$s allows one request %2$s", name, Self.every(interval, catalog))
     }
 
     private var hostLimit: String {
-        guard let most = rule?.rule.connections ?? status?.settings.maxPerHost else {
+        guard let most = rule?.rule.connections ?? limits?.status.settings.maxPerHost else {
             return catalog.text("the most downloads allowed from %1$s at a time are active", host)
         }
         return catalog.text("the most downloads allowed from %1$s at a time are active (%2$s)", host, catalog.count(most))

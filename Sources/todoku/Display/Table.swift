@@ -97,8 +97,8 @@ struct Table {
 extension Table {
     /// With the reasons why downloads wait or have failed.
     ///
-    /// - Parameter status: the limits of hosts, which some reasons name; nil: unknown.
-    static func of(_ downloads: [DownloadDescription], _ status: ServiceStatus? = nil, _ catalog: Catalog = todoku.catalog) -> Table {
+    /// - Parameter limits: those of hosts, which some reasons name; nil: unknown.
+    static func of(_ downloads: [DownloadDescription], _ limits: ServiceLimits? = nil, _ catalog: Catalog = todoku.catalog) -> Table {
         var table = Table([
             Column(heading: catalog.text("DOWNLOAD"), isNumber: true, isName: true), Column(heading: catalog.text("STATE")),
             Column(heading: "%", isNumber: true, leftOut: 1),
@@ -115,7 +115,7 @@ extension Table {
                 download.state == .active ? catalog.speed(download.speed) : "-", download.displayName,
             ]
             let isExplained = download.state == .waiting || download.state == .failed
-            table.add(cells, note: isExplained ? Reason(download, status, catalog).detail : nil, colour: Colour(download.state))
+            table.add(cells, note: isExplained ? Reason(download, limits, catalog).detail : nil, colour: Colour(download.state))
         }
         return table
     }

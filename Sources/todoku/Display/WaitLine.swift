@@ -5,10 +5,10 @@ internal import TodokuClient
 enum WaitLine {
     /// "waiting retry until 14:03:07: The server refused the connection."
     ///
-    /// - Parameter service: the limits of hosts; nil: unknown.
-    static func text(_ download: DownloadDescription, _ service: ServiceStatus?) -> String {
+    /// - Parameter limits: those of hosts; nil: unknown.
+    static func text(_ download: DownloadDescription, _ limits: ServiceLimits?) -> String {
         let until = download.waitUntil.map { " until \(Clock.brief($0))" } ?? ""
-        let obstacle = Reason(download, service, plainCatalog).obstacle.map { ": \($0)" } ?? ""
+        let obstacle = Reason(download, limits, plainCatalog).obstacle.map { ": \($0)" } ?? ""
         return "waiting \(download.waitReason ?? "")\(until)\(obstacle)"
     }
 }

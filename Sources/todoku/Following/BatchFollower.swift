@@ -128,7 +128,7 @@ internal import TodokuClient
     /// A member that explains why the batch makes no progress, with the limits that its reason may need.
     private struct Idle {
         let member: DownloadDescription
-        let service: ServiceStatus?
+        let limits: ServiceLimits?
     }
 
     /// The first member that waits, else the first one that is queued or paused; nil: a member is under way.
@@ -138,8 +138,7 @@ internal import TodokuClient
             if try await client.first(of: DownloadQuery(states: underWay, batch: batch)) != nil { return nil }
             for state in [DownloadDescription.State.waiting, .queued, .paused] {
                 guard let member = try await client.first(of: DownloadQuery(states: [state], batch: batch)) else { continue }
-                let needsLimits = member.state == .queued || Reason.isForHost(member)
-                return Idle(member: member, service: needsLimits ? try await client.status() : nil)
+                return Idle(member: member, limits: try await ServiceLimits.needed(by: [member], client))
             }
         } catch {}  // the next look asks again
         return nil
@@ -174,15 +173,15 @@ internal import TodokuClient
 
     /// "waiting: everything is paused; “todoku resume --all” resumes it".
     private static func reason(_ idle: Idle, of batch: BatchReference) -> String {
-        guard idle.member.state == .paused else { return Reason(idle.member, idle.service).sentence }
+        guard idle.member.state == .paused else { return Reason(idle.member, idle.limits).sentence }
         return catalog.text("%1$s: %2$s", catalog.state(.paused), catalog.text("“todoku resume %1$s” resumes it", "\(batch)"))
     }
 
     /// "waiting retry until 14:03:07: The server refused the connection.": words for scripts, as for a download.
     private static func words(_ idle: Idle) -> String {
         switch idle.member.state {
-        case .waiting: WaitLine.text(idle.member, idle.service)
-        case .queued: "queued: \(Reason(idle.member, idle.service, plainCatalog).detail)"
+        case .waiting: WaitLine.text(idle.member, idle.limits)
+        case .queued: "queued: \(Reason(idle.member, idle.limits, plainCatalog).detail)"
         default: idle.member.state.name
         }
     }

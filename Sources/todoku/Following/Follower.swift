@@ -97,7 +97,9 @@ internal import TodokuClient
         isAsking = true
         BusActor.spawn { [self] in
             // Without an answer, the reason is told without the limits.
-            if let service = try? await client.status() { display.learned(service) }
+            var explained = Array(latest.values)
+            for update in held { if case .changed(let download) = update { explained.append(download) } }
+            if let limits = try? await ServiceLimits(client, explaining: explained) { display.learned(limits) }
             (asked, isAsking) = (.now, false)
             takeHeld()
         }

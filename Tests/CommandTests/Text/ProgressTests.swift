@@ -124,13 +124,13 @@ extension ProgressLine {
 
     @Test func `names the host, its limit and the time of the turn`() {
         var line = ProgressLine(utf8: true, now: 1_500_000)
-        line.service = ServiceStatus(["MaxPerHost": .uint32(4)])
+        line.limits = ServiceLimits(ServiceStatus(["MaxPerHost": .uint32(4)]))
         var waiting = download("waiting")
         waiting.apply(["WaitReason": .string("host-limit")])
         #expect(
             line.text(waiting, speed: nil, columns: 160)
                 .hasSuffix("waiting for its turn: the most downloads allowed from h at a time are active (4)"))
-        let reason = "requests to h are spaced out, by the option request-interval or because the server refused some"
+        let reason = "requests to h are spaced out, by --request-interval or because the server refused some"
         waiting.apply(["WaitReason": .string("rate-limit"), "WaitUntil": .uint64(10_000_000)])
         #expect(line.text(waiting, speed: nil, columns: 160).hasSuffix("its turn in 9 s: \(reason)"))
         // The time was estimated, and is over.
@@ -272,7 +272,7 @@ extension `Lines without a terminal` {
     @BusActor func `say what a download waits for, and what to do`(reason: String, line: String) {
         nonisolated(unsafe) var output = ""  // the display writes only during its calls, on this actor
         let display = PlainDisplay { output += $0 }
-        display.learned(ServiceStatus(["MaxPerHost": .uint32(4)]))
+        display.learned(ServiceLimits(ServiceStatus(["MaxPerHost": .uint32(4)])))
         var waiting = download("waiting")
         waiting.apply(["WaitReason": .string(reason)])
         display.changed(waiting, before: nil)

@@ -16,6 +16,29 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
 }
 
 extension `A progress line` {
+    @Test func `names the status with which the server has refused requests, and how to undo the slowing`() {
+        var waiting = download("waiting")
+        waiting.apply(["WaitReason": .string("rate-limit")])
+        var line = ProgressLine(utf8: true)
+        func reason(rule interval: Duration?, _ slowed: SlowedHost) -> String {
+            var status = ServiceStatus([:])
+            if let interval { status.hostRules = ["h": HostRule(requestInterval: interval)] }
+            var limits = ServiceLimits(status)
+            limits.slowed = ["http://h:80": slowed]
+            line.limits = limits
+            return line.text(waiting, speed: nil, columns: 200)
+        }
+        let refused = "waiting for its turn: h answered 503, so it gets fewer requests; “todoku host h --reset” ends this"
+        let interval = SlowedHost(interval: .seconds(2), since: nil, pausedUntil: nil, status: 503)
+        #expect(reason(rule: nil, interval).hasSuffix(refused))
+        let pause = SlowedHost(interval: .zero, since: nil, pausedUntil: WallTime(microseconds: 1 << 52), status: 503)
+        #expect(reason(rule: nil, pause).hasSuffix(refused))
+        #expect(reason(rule: .seconds(1), interval).hasSuffix(refused))
+        let over = SlowedHost(interval: .zero, since: nil, pausedUntil: WallTime(microseconds: 1), status: 503)
+        #expect(reason(rule: .seconds(1), over).hasSuffix("waiting for its turn: h allows one request a second"), "the pause is over")
+        #expect(reason(rule: .seconds(3600), interval).hasSuffix("waiting for its turn: h allows one request an hour"), "the slower one")
+    }
+
     /// With a bar only where there is room for bar and word.
     @Test(arguments: ["paused", "verifying", "extracting"])
     func `has the word of the state at any width`(state: String) {

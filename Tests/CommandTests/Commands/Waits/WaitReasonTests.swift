@@ -82,6 +82,24 @@ import Testing
         await desk.close()
     }
 
+    @Test func `at a host that has refused requests names the status, and how to undo the slowing`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(503, ["Retry-After": "3600"]) }
+        let desk = await Desk(extra: ["http_proxy": server.url("/")])
+        _ = await desk.run("add", "http://example.org/1")
+        let isSlowed = await eventually { await desk.run("host").output.contains("http://example.org:80") }
+        #expect(isSlowed)
+        let reason = "example.org answered 503, so it gets fewer requests; “todoku host example.org --reset” ends this"
+        let get = desk.start(["get", "http://example.org/2"])
+        #expect(await get.says(": \(reason)\n") && get.output.contains("2 waiting rate-limit until "), "\(get.output) \(get.errors)")
+        let list = await desk.run("list").output
+        #expect(list.contains("  \(reason); "), "\(list)")
+        let why = await desk.run("why", "2")
+        #expect(why.output.hasPrefix("waiting: \(reason); "), "\(why)")
+        #expect(await desk.run("cancel", "2").status == 0)
+        #expect(await get.wait().status == 1)
+        await desk.close()
+    }
+
     @Test func `is told of a batch that does not move`() async throws {
         let gate = Gate()
         defer { gate.open() }
