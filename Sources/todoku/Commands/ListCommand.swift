@@ -10,8 +10,9 @@ struct ListCommand: ParsableCommand {
         commandName: "list", abstract: "List downloads.",
         discussion: """
             Lists unfinished downloads in queue order, then downloads that ended within the last day, and below them the batches that have \
-            not ended. The list says why a download waits or has failed: below its line at a terminal, and at the end of its line elsewhere. On \
-            a narrow terminal, columns are left out. If the total size is not known, the size is the number of bytes received so far.
+            not ended. The list says why a download waits, stays queued or has failed: below its line at a terminal, and at the end of \
+            its line elsewhere. All queued downloads have the same reason, so a terminal shows it once. On a narrow terminal, columns are \
+            left out. If the total size is not known, the size is the number of bytes received so far.
 
             With --json the list is an array: an object for each download, then one for each batch, without the member “download”.
 

@@ -59,6 +59,8 @@ final class LiveDisplay: ProgressDisplay {
 
     func learned(_ limits: ServiceLimits) { style.limits = limits }
 
+    func staysQueued(_ download: DownloadDescription) { schedule(after: Self.shortest) }
+
     func removed(_ download: DownloadReference) {
         shown.removeAll { $0.reference == download }
         moved[download] = nil
@@ -140,6 +142,7 @@ final class LiveDisplay: ProgressDisplay {
         // terminal may go to whole causes even if fewer downloads are shown then.
         var spare = max(room - ordered.count, room / 4)
         var lines: [(text: String, colour: Colour?)] = []
+        var tellsQueue = true
         for (index, download) in ordered.enumerated() {
             let left = room - lines.count
             guard left > 1 || left == 1 && index == ordered.count - 1 else {
@@ -150,7 +153,8 @@ final class LiveDisplay: ProgressDisplay {
             let most = index == ordered.count - 1 ? left : left - 1
             let flows = moved[download.reference].map { .now - $0 < Self.stall } ?? false
             let speed = flows ? download.speed : nil
-            let texts = style.lines(download, speed: speed, columns: columns, rows: min(most, spare + 1))
+            let texts = style.lines(download, speed: speed, columns: columns, rows: min(most, spare + 1), tellsQueue: tellsQueue)
+            if download.state == .queued { tellsQueue = false }
             spare -= texts.count - 1
             lines += texts.map { (text: $0, colour: Colour(download.state)) }
         }

@@ -12,10 +12,12 @@ internal import TodokuClient
     func queued(_ download: DownloadReference)
     func changed(_ download: DownloadDescription, before: DownloadDescription?)
     func removed(_ download: DownloadReference)
-    /// Whether the display tells the reasons of waits in words. Some of them need `learned`.
+    /// Whether the display tells in words why downloads wait or stay queued. Some of these reasons need `learned`.
     var explainsWaits: Bool { get }
-    /// Called with the service's present limits before a change that needs them.
+    /// Called with the service's present limits before a change that needs them, and before `staysQueued`.
     func learned(_ limits: ServiceLimits)
+    /// Called for a download that has not started at once, and again while it is queued.
+    func staysQueued(_ download: DownloadDescription)
     /// Leaves the terminal to another program until `resume`.
     func suspend()
     func resume()
@@ -28,6 +30,7 @@ extension ProgressDisplay {
     func queued(_ download: DownloadReference) {}
     var explainsWaits: Bool { false }
     func learned(_ limits: ServiceLimits) {}
+    func staysQueued(_ download: DownloadDescription) {}
     func suspend() {}
     func resume() {}
     func end() {}
@@ -92,6 +95,12 @@ final class PlainDisplay: ProgressDisplay {
     var explainsWaits: Bool { true }
 
     func learned(_ limits: ServiceLimits) { self.limits = limits }
+
+    func staysQueued(_ download: DownloadDescription) {
+        let id = download.reference
+        guard let cause = Reason(download, limits, plainCatalog).obstacle, waits[id, default: ToldWaits()].isNew(download) else { return }
+        line(id, "queued: \(cause)")
+    }
 
     func queued(_ download: DownloadReference) { line(download, "queued") }
 

@@ -9,7 +9,7 @@ extension DownloadDescription {
     var extractedPercent: Int? { state == .extracting ? extracted.map { Int(clamping: $0 * 100) } : nil }
 }
 
-/// One download on a line of a terminal, and a wait with a long cause on several lines. Pure.
+/// One download on a line of a terminal, and one that waits or is queued with a long cause on several lines. Pure.
 struct ProgressLine {
     /// Whether the terminal shows more than ASCII.
     let utf8: Bool
@@ -18,7 +18,7 @@ struct ProgressLine {
     var turn = 0
     /// Wall clock, microseconds since the epoch: for the end of a wait.
     var now: UInt64 = 0
-    /// The limits of hosts, for the reasons of waits; nil: not known yet.
+    /// For the reasons of waits and of queued downloads; nil: not known yet.
     var limits: ServiceLimits?
 
     private static let gap = 2
@@ -49,12 +49,14 @@ struct ProgressLine {
         }
     }
 
-    /// The lines, each at most `columns` wide. A wait has as many lines as its cause and its next try need; all else has one line.
+    /// The lines, each at most `columns` wide. A wait has as many lines as its cause and its next try need, and so has a queued download;
+    /// all else has one line.
     ///
     /// - Parameters:
     ///   - speed: nil if no byte came for a while.
     ///   - rows: the most lines. A cause that needs more is cut.
-    func lines(_ download: DownloadDescription, speed: Speed?, columns: Int, rows: Int) -> [String] {
+    ///   - tellsQueue: whether a queued download tells its cause. The cause is the same for all of them.
+    func lines(_ download: DownloadDescription, speed: Speed?, columns: Int, rows: Int, tellsQueue: Bool = true) -> [String] {
         let layout = Layout(columns: columns)
         let ellipsis = utf8 ? "…" : "..."
         let name = TerminalText.cut(TerminalText.plain(download.displayName), to: layout.name, ellipsis: ellipsis)
@@ -73,6 +75,9 @@ struct ProgressLine {
             }
             for (field, width) in zip(fields, Self.fields).prefix(layout.fields) { line += "  " + TerminalText.padded(field, to: width) }
         case .waiting: return TerminalText.hanging(waitText(download), behind: line, to: columns, rows: rows, ellipsis: ellipsis)
+        case .queued where tellsQueue:
+            let text = withObstacle(catalog.state(.queued), download)
+            return TerminalText.hanging(text, behind: line, to: columns, rows: rows, ellipsis: ellipsis)
         default: line += "  " + catalog.state(download.state)
         }
         while line.last == " " { line.removeLast() }

@@ -19,7 +19,7 @@ struct Reason {
     /// The sentence without the state.
     var detail: String {
         switch download.state {
-        case .queued: queued
+        case .queued: withAhead(queue ?? catalog.text("it starts as soon as its turn comes"))
         case .waiting: waiting
         case .active: active
         case .paused: catalog.text("“todoku resume %1$s” resumes it", "\(download.reference)")
@@ -57,16 +57,16 @@ struct Reason {
             ?? catalog.text("the archive is being unpacked")
     }
 
-    private var queued: String {
+    /// The limit that keeps a download queued; nil: none is known or reached.
+    private var queue: String? {
         let (most, active) = (limits?.status.settings.maxActive ?? 0, limits?.status.active ?? 0)
         if most == ServiceSettings.automaticMaxActive, active > 0 {
-            return withAhead(catalog.text("other downloads are active, as many as their sizes allow at a time"))
+            return catalog.text("other downloads are active, as many as their sizes allow at a time")
         }
-        guard most > 0, active >= most else { return withAhead(catalog.text("it starts as soon as its turn comes")) }
-        return withAhead(
-            most == 1
-                ? catalog.text("another download is active, and only one may be active at a time")
-                : catalog.text("%1$s downloads are active, the most allowed at a time", catalog.count(most)))
+        guard most > 0, active >= most else { return nil }
+        return most == 1
+            ? catalog.text("another download is active, and only one may be active at a time")
+            : catalog.text("%1$s downloads are active, the most allowed at a time", catalog.count(most))
     }
 
     private var active: String {
@@ -97,9 +97,10 @@ struct Reason {
         }
     }
 
-    /// What a waiting download waits for, without the time of the next try; nil: only that time is known. What changes from moment to
-    /// moment, such as the number of downloads ahead, is left out.
+    /// What a waiting or queued download waits for, without the time of the next try; nil: only that time is known, or a queued download
+    /// starts as soon as its turn comes. What changes from moment to moment, such as the number of downloads ahead, is left out.
     var obstacle: String? {
+        if download.state == .queued { return queue }
         // The service's own sentence is whole, so it keeps its full stop.
         let message = download.error.map { catalog.explanation($0) }
         switch download.waitReason.flatMap(WaitReason.init) {

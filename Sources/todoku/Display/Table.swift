@@ -27,6 +27,8 @@ struct Table {
     private var rows: [[String]] = []
     /// The note of a row, by the row's index.
     private var notes: [Int: String] = [:]
+    /// The rows whose notes a terminal leaves out.
+    private var repeated: Set<Int> = []
     /// By the row's index.
     private var colours: [Int: Colour] = [:]
 
@@ -34,9 +36,11 @@ struct Table {
 
     /// - Parameters:
     ///   - note: what a terminal shows below the row. Elsewhere each row is one line, so the note is a last column.
+    ///   - isRepeated: the note of an earlier row tells a terminal's reader as much.
     ///   - colour: that of the second cell, on a terminal.
-    mutating func add(_ cells: [String], note: String? = nil, colour: Colour? = nil) {
+    mutating func add(_ cells: [String], note: String? = nil, isRepeated: Bool = false, colour: Colour? = nil) {
         if let note { notes[rows.count] = TerminalText.plain(note) }
+        if isRepeated { repeated.insert(rows.count) }
         colours[rows.count] = colour
         rows.append(cells.map(TerminalText.plain))
     }
@@ -69,7 +73,7 @@ struct Table {
             if width == nil, !notes.isEmpty { line += "  " + (place == 0 ? noteHeading : notes[place - 1] ?? "") }
             while line.last == " " { line.removeLast() }
             var text = (hasOwnLine ? cells[0] + "\n" : "") + line + "\n"
-            if let width, let note = notes[place - 1] {
+            if let width, !repeated.contains(place - 1), let note = notes[place - 1] {
                 text += TerminalText.wrapped(note, to: max(1, width - indent.count)).map { indent + $0 + "\n" }.joined()
             }
             return text
@@ -95,9 +99,9 @@ struct Table {
 }
 
 extension Table {
-    /// With the reasons why downloads wait or have failed.
+    /// With the reasons why downloads wait, stay queued or have failed. All queued downloads have one cause, so a terminal shows it once.
     ///
-    /// - Parameter limits: those of hosts, which some reasons name; nil: unknown.
+    /// - Parameter limits: those of the queue and of hosts, which some reasons name; nil: unknown.
     static func of(_ downloads: [DownloadDescription], _ limits: ServiceLimits? = nil, _ catalog: Catalog = todoku.catalog) -> Table {
         var table = Table([
             Column(heading: catalog.text("DOWNLOAD"), isNumber: true, isName: true), Column(heading: catalog.text("STATE")),
@@ -107,6 +111,7 @@ extension Table {
             Column(heading: catalog.text("NAME")),
         ])
         table.noteHeading = catalog.text("REASON")
+        var isQueueExplained = false
         for download in downloads {
             let cells = [
                 download.reference.description, catalog.state(download.state),
@@ -114,8 +119,11 @@ extension Table {
                 (download.total ?? (download.received > 0 ? download.received : nil)).map { catalog.size($0) } ?? "-",
                 download.state == .active ? catalog.speed(download.speed) : "-", download.displayName,
             ]
-            let isExplained = download.state == .waiting || download.state == .failed
-            table.add(cells, note: isExplained ? Reason(download, limits, catalog).detail : nil, colour: Colour(download.state))
+            let (reason, isQueued) = (Reason(download, limits, catalog), download.state == .queued)
+            let isExplained = download.state == .waiting || download.state == .failed || isQueued && reason.obstacle != nil
+            table.add(
+                cells, note: isExplained ? reason.detail : nil, isRepeated: isQueued && isQueueExplained, colour: Colour(download.state))
+            isQueueExplained = isQueueExplained || isQueued
         }
         return table
     }

@@ -22,6 +22,13 @@ internal import TodokuClient
     private var asked: ContinuousClock.Instant?
     /// How long the service's limits are taken as known. Many downloads may begin to wait for their host at once.
     private static let limitsLast: Duration = .seconds(1)
+    /// The next look at downloads that stay queued.
+    private var queueTimer: Poller.Token?
+    private var isOver = false
+    /// How long a download may be queued before its reason is told. Most downloads start at once.
+    private static let shortestQueue: Duration = .milliseconds(500)
+    /// The time between two looks at the reason. The limits may change meanwhile.
+    private static let queueLooks: Duration = .seconds(5)
 
     /// - Parameter exec: the user's commands for the downloads that end.
     init(_ client: DownloaderClient, display: any ProgressDisplay, exec: ExecArguments, json: Bool) {
@@ -64,6 +71,7 @@ internal import TodokuClient
             // Check inside this body: the last download may end between a check before it and this point.
             if failure == nil, isEndless || !pending.isEmpty { waiting = continuation } else { continuation.resume() }
         }
+        stopLooks()
         watch.stop()
         if let commands { status = status.and(await commands.finish()) }
         display.end()
@@ -112,11 +120,43 @@ internal import TodokuClient
         return asked.map { .now - $0 > Self.limitsLast } ?? true
     }
 
+    private func lookAtQueue(after delay: Duration) {
+        guard queueTimer == nil, !isOver else { return }
+        queueTimer = Poller.shared.schedule(after: delay) { [weak self] in
+            BusActor.spawn { await self?.explainQueue() }
+        }
+    }
+
+    /// Tells why downloads are still queued. One call serves all of them.
+    private func explainQueue() async {
+        func shown() -> [DownloadDescription] { latest.values.filter { !$0.state.hasEnded } }
+        if shown().contains(where: { $0.state == .queued }) {
+            let limits = try? await ServiceLimits(client, explaining: shown())
+            guard !isOver else { return }
+            if let limits {
+                display.learned(limits)
+                // Of two numbers, the longer one is greater.
+                func place(_ path: String) -> (Int, String) { (path.utf8.count, path) }
+                let queued = shown().filter { $0.state == .queued }.sorted { place($0.reference.path) < place($1.reference.path) }
+                for download in queued { display.staysQueued(download) }
+            }
+        }
+        queueTimer = nil
+        if shown().contains(where: { $0.state == .queued }) { lookAtQueue(after: Self.queueLooks) }
+    }
+
+    private func stopLooks() {
+        isOver = true
+        if let queueTimer { Poller.shared.cancel(queueTimer) }
+        queueTimer = nil
+    }
+
     private func take(_ update: DownloadUpdate) {
         switch update {
         case .changed(let description):
             let before = latest.updateValue(description, forKey: description.reference)
             display.changed(description, before: before)
+            if description.state == .queued, display.explainsWaits { lookAtQueue(after: Self.shortestQueue) }
             guard description.state.hasEnded else { return }
             if isEndless { latest[description.reference] = nil }
             guard pending.remove(description.reference) != nil || isEndless && before?.state.hasEnded != true else { return }

@@ -82,6 +82,37 @@ import Testing
         await desk.close()
     }
 
+    @Test func `is told for a queued download, too`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let (desk, server) = await desk(gate)
+        #expect(await desk.run("settings", "max-active", "1").status == 0)
+        _ = await desk.run("add", "--stall-timeout", "1h", "http://example.net/1")
+        #expect(await server.waitForRequests(1))
+        let cause = "another download is active, and only one may be active at a time"
+        let get = desk.start(["get", "http://example.net/2", "http://example.net/3"])
+        #expect(await get.says("2 queued: \(cause)\n"), "\(get.output) \(get.errors)")
+        #expect(await get.says("3 queued: \(cause)\n"), "\(get.output) \(get.errors)")
+        let watch = desk.start(["watch", "3"])
+        #expect(await watch.says("3 queued: \(cause)\n"), "\(watch.output) \(watch.errors)")
+        let list = await desk.run("list").output.split(separator: "\n")
+        #expect(list.count == 4 && list[0].hasSuffix("  REASON"), "\(list)")
+        #expect(list[2].hasSuffix("  \(cause)") && list[3].hasSuffix("  \(cause); 1 ahead"), "\(list)")
+        // script(1) gives the commands a terminal.
+        func terminal(_ command: String) -> Child {
+            let environment = desk.environment.merging(["NO_COLOR": "1"]) { $1 }
+            return Child(["script", "-qec", "stty cols 120 rows 24; '\(Desk.command)' \(command)", "/dev/null"], environment: environment)
+        }
+        let shown = await terminal("list").wait().output
+        #expect(shown.occurrences(of: cause) == 1, "\(shown)")
+        let bars = terminal("watch 2 3")
+        #expect(await bars.says("  queued: \(cause)\r\n"), "\(bars.output) \(bars.errors)")
+        gate.open()
+        for child in [get, watch, bars] { #expect(await child.wait().status == 0) }
+        #expect(get.output.occurrences(of: "queued: ") == 2, "\(get.output)")
+        await desk.close()
+    }
+
     @Test func `at a host that has refused requests names the status, and how to undo the slowing`() async throws {
         let server = ScriptedServer { _, reply in reply.respond(503, ["Retry-After": "3600"]) }
         let desk = await Desk(extra: ["http_proxy": server.url("/")])
