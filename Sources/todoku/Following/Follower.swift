@@ -25,7 +25,7 @@ internal import TodokuClient
     /// The next look at downloads that stay queued.
     private var queueTimer: Poller.Token?
     private var isOver = false
-    /// How long a download may be queued before its reason is told. Most downloads start at once.
+    /// The time up to the first look at downloads that are queued. Most downloads start at once.
     private static let shortestQueue: Duration = .milliseconds(500)
     /// The time between two looks at the reason. The limits may change meanwhile.
     private static let queueLooks: Duration = .seconds(5)
