@@ -31,7 +31,7 @@ extension DownloadOptions {
         try checkPost()
         if isPrivate, activate != nil || onlyIfChanged {
             let key = activate != nil ? "activate" : "only-if-changed"
-            throw Refusal(.invalidOption, "Option private does not go with \(key), which needs the outcome to be kept.")
+            throw Refusal(.invalidOption, "Option private does not go with the option \(key), which needs the outcome to be kept.")
         }
         try settleExtraction(isDirectoryGiven: dictionary["directory"] != nil)
         if let size, let maxSize, size > maxSize { throw Refusal(.invalidOption, "Option size is larger than option max-size.") }
@@ -50,7 +50,8 @@ extension DownloadOptions {
             ("only-if-changed", onlyIfChanged), ("renewable", renewable),
         ]
         if let (key, _) = others.first(where: { $0.1 }) {
-            throw Refusal(.invalidOption, "Option post-data does not go with \(key), because a request with a body is sent once only.")
+            throw Refusal(
+                .invalidOption, "Option post-data does not go with the option \(key), because a request with a body is sent once only.")
         }
     }
 
@@ -69,11 +70,12 @@ extension DownloadOptions {
     private mutating func settleExtraction(isDirectoryGiven: Bool) throws(Refusal) {
         guard let extract else { return }
         if ifExists == .replace {
-            throw Refusal(.invalidOption, "Option if-exists cannot be replace together with extract: no folder is replaced.")
+            throw Refusal(.invalidOption, "Option if-exists cannot be replace together with the option extract: no folder is replaced.")
         }
         if onlyIfChanged {
             throw Refusal(
-                .invalidOption, "Option only-if-changed does not go with extract, because the archive is not kept to compare with.")
+                .invalidOption,
+                "Option only-if-changed does not go with the option extract, because the archive is not kept to compare with.")
         }
         guard let path = extract.name?.tidyPath, extract.name?.isAbsolutePath == true else { return }
         let name = path.lastPathComponent

@@ -41,7 +41,8 @@ enum CommandWords {
     }
 
     /// A sentence of the service with flags in the place of keys: "Option filename is too long." becomes "--filename is too long.", and
-    /// "Option mirrors, item 0: …" becomes "--mirror, number 1: …".
+    /// "Option mirrors, item 0: …" becomes "--mirror, number 1: …". A key that has a hyphen is replaced also without the word "option" before
+    /// it.
     static func replacingKeys(in sentence: String) -> String {
         if sentence.hasPrefix(folder) { return "The folder \(sentence.dropFirst(folder.count))" }
         if keysInFront.contains(where: { sentence.hasPrefix("\($0): ") }) { return "--\(sentence)" }
@@ -49,15 +50,30 @@ enum CommandWords {
         if let (key, place, rest) = item(in: sentence) { sentence = "Option \(key), number \(place +| 1)\(rest)" }
         var words: [Substring] = []
         for word in sentence.split(separator: " ", omittingEmptySubsequences: false) {
-            let key = word.prefix { $0.isASCII && ($0.isLetter || $0 == "-") }
-            guard let before = words.last, before == "Option" || before == "option", let flag = flag(of: String(key)) else {
+            var lead = word.prefix { $0 == "(" }
+            let key = word[lead.endIndex...].prefix { $0.isASCII && ($0.isLetter || $0 == "-") }
+            let end = word[key.endIndex...]
+            let isNamed = words.last.map(isOption) ?? false
+            guard isNamed || isNoProse(key, before: end), let flag = flag(of: String(key)) else {
                 words.append(word)
                 continue
             }
-            words.removeLast()
-            if words.last == "the" { words.removeLast() }
-            words.append(flag + word[key.endIndex...])
+            if isNamed {
+                lead = words.removeLast().prefix { $0 == "(" }
+                if words.last == "the" { words.removeLast() }
+            }
+            words.append("\(lead)\(flag)\(end)")
         }
         return words.joined(separator: " ")
+    }
+
+    /// Whether the next word is an option's key: "Option", "option", "(option".
+    private static func isOption(_ word: Substring) -> Bool { ["Option", "option"].contains(word.drop { $0 == "(" }) }
+
+    /// Whether `word`, which is an option's key, can only mean the option. A key of one word, such as extract, may be a word of the sentence.
+    ///
+    /// - Parameter end: what follows the key up to the next blank.
+    private static func isNoProse(_ word: Substring, before end: Substring) -> Bool {
+        word.contains("-") && end.allSatisfy { ".,:;)".contains($0) }
     }
 }

@@ -104,6 +104,15 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
             (["--size", "2", "--max-size", "1"], "todoku: --size is larger than --max-size."),
             (["--mirror", "http://127.0.0.1:1/m", "--mirror", "m"], "todoku: --mirror, number 2: This is not an absolute URL; "),
             (["--mirror", "http://me@127.0.0.1:1/m"], "todoku: --mirror, number 1: The URL has a user name "),
+            (["--extract", "--if-exists", "replace"], "todoku: --if-exists cannot be replace together with --extract: "),
+            (["--extract", "--only-if-changed"], "todoku: --only-if-changed does not go with --extract, "),
+            (["--post-data", "x", "--only-if-changed"], "todoku: --post-data does not go with --only-if-changed, "),
+            (["--post-data", "x", "--mirror", "http://127.0.0.1:1/m"], "todoku: --post-data does not go with --mirror, "),
+            (["--private", "--only-if-changed"], "todoku: --private does not go with --only-if-changed, "),
+            (
+                ["--not-private"],
+                "todoku: 127.0.0.1 is this machine or in a private network, where this download may not go (--not-private).\n"
+            ),
         ] {
             let exit = await desk.start(["add"] + arguments + ["http://127.0.0.1:1/"]).wait()
             #expect(exit.status == 3 && exit.errors.hasPrefix(start), "\(exit)")
@@ -124,6 +133,9 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
         #expect(CommandWords.replacingKeys(in: "Option frob needs the option app; an option.") == "Option frob needs --app; an option.")
         let item = CommandWords.replacingKeys(in: "Option mirrors, item 9: Encode it, or give the options username and password.")
         #expect(item == "--mirror, number 10: Encode it, or give --user.")
+        #expect(CommandWords.replacingKeys(in: "Queue a new download with post-data.") == "Queue a new download with --post-data.")
+        let prose = "Nothing to extract: “post-data” and post-data/x are files in a private network, and --post-data is a flag."
+        #expect(CommandWords.replacingKeys(in: prose) == prose)
         await desk.close()
     }
 
