@@ -29,6 +29,16 @@ enum CommandWords {
         return item.place
     }
 
+    /// The key of the option that a sentence of the service is about; nil: it begins with none.
+    static func key(in sentence: String) -> String? {
+        if sentence.hasPrefix(folder) { return "directory" }
+        if let key = keysInFront.first(where: { sentence.hasPrefix("\($0): ") }) { return key }
+        let words = sentence.split(separator: " ", maxSplits: 2)
+        guard words.count > 1, words[0] == "Option" else { return nil }
+        let key = String(words[1].prefix { $0.isASCII && ($0.isLetter || $0 == "-") })
+        return OptionRow.byKey[key] == nil ? nil : key
+    }
+
     /// The parts of a sentence about one value of an option: "Option mirrors, item 0: …". The service counts from 0.
     private static func item(in sentence: String) -> (key: Substring, place: Int, rest: Substring)? {
         let start = "Option "

@@ -8,7 +8,10 @@ struct Aria2Options: Equatable {
     /// Why an option or its value is refused.
     struct Fault: Error, Equatable {
         let text: String
-        init(_ text: String) { self.text = text }
+        /// The option whose line has the fault; nil: the line that is read has it.
+        let option: String?
+
+        init(_ text: String, about option: String? = nil) { (self.text, self.option) = (text, option) }
     }
 
     /// Why an option has no effect here.
@@ -67,6 +70,16 @@ struct Aria2Options: Equatable {
             "reuse-uri", "stream-piece-selector", "uri-selector", "use-head",
         ],
         .missing: ["check-integrity", "gid", "lowest-speed-limit", "no-netrc", "remote-time"],
+    ]
+
+    /// The options that set an option of a download, by its key. The first one that a file has is meant by an error about the key.
+    static func names(setting key: String) -> [String] { key == "proxy" ? Aria2Proxies.names : setting[key] ?? [] }
+
+    private static let setting = [
+        "checksum": ["checksum"], "connections": ["split", "max-connection-per-server"], "directory": ["dir", "out"], "filename": ["out"],
+        "if-exists": ["allow-overwrite", "auto-file-renaming"], "only-if-changed": ["conditional-get"], "password": ["http-passwd"],
+        "referrer": ["referer"], "retries": ["max-tries"], "speed-limit": ["max-download-limit"],
+        "stall-timeout": ["timeout", "connect-timeout"], "start": ["pause"], "user-agent": ["user-agent"], "username": ["http-user"],
     ]
 
     private var allowsOverwrite: Bool?
@@ -161,17 +174,17 @@ struct Aria2Options: Equatable {
     private func setPlace(of request: inout DownloadRequest, in batchDirectory: String?) throws(Fault) {
         var folder: String?
         if let directory {
-            folder = try Self.path { () throws(CommandFailure) in try LocalPath.absolute(directory) }
+            folder = try Self.path("dir") { () throws(CommandFailure) in try LocalPath.absolute(directory) }
         }
         if let out {
             let parts = out.pathComponents
             request.fileName = parts.last.map(String.init)
             if parts.count > 1 {
                 guard let base = folder ?? batchDirectory else {
-                    throw Fault(catalog.text("“out” has a folder in it, so “dir” or --directory must be given"))
+                    throw Fault(catalog.text("“out” has a folder in it, so “dir” or --directory must be given"), about: "out")
                 }
                 let above = parts.dropLast().joined(separator: "/")
-                folder = try Self.path { () throws(CommandFailure) in try LocalPath.absolute(above, in: base) }
+                folder = try Self.path("out") { () throws(CommandFailure) in try LocalPath.absolute(above, in: base) }
             }
         }
         request.set(\.directory, to: folder)
@@ -215,11 +228,11 @@ struct Aria2Options: Equatable {
         guard !value.isEmpty else { throw Fault(catalog.text("“dir” is empty")) }
         // As aria2 does, which knows no other variable.
         guard value.contains("${HOME}"), let home = getenv("HOME") else { return value }
-        return value.replacing("${HOME}", with: try path { () throws(CommandFailure) in try ArgumentText.path(home) })
+        return value.replacing("${HOME}", with: try path("dir") { () throws(CommandFailure) in try ArgumentText.path(home) })
     }
 
-    private static func path(_ make: () throws(CommandFailure) -> String) throws(Fault) -> String {
-        do throws(CommandFailure) { return try make() } catch { throw Fault(error.message) }
+    private static func path(_ option: String, _ make: () throws(CommandFailure) -> String) throws(Fault) -> String {
+        do throws(CommandFailure) { return try make() } catch { throw Fault(error.message, about: option) }
     }
 
     private static func name(_ value: String) throws(Fault) -> String {
@@ -232,8 +245,12 @@ struct Aria2Options: Equatable {
 
     /// The value may be a secret, so the message does not repeat it.
     private static func header(_ value: String) throws(Fault) -> HeaderField {
-        if let header = RequestArguments.header(value) { return header }
-        throw Fault(catalog.text("the header has no “:” after its name"))
+        guard let header = RequestArguments.header(value) else { throw Fault(catalog.text("the header has no “:” after its name")) }
+        // The service would not tell which of several headers it refuses.
+        do throws(Refusal) { try RequestHeaders.check([header], "headers") } catch {
+            throw Fault(catalog.explanation(error).replacing("--header", with: "“header”"))
+        }
+        return header
     }
 
     /// `sha-256=HEX` to `sha256:HEX`.

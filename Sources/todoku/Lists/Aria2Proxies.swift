@@ -15,7 +15,7 @@ struct Aria2Proxies: Equatable {
         if name == "no-proxy" {
             exceptions = value.lowercased().filter { $0 != " " }.split(separator: ",").map { String($0) }
         } else if name.hasSuffix("-proxy") {
-            try addresses.updateValue(Self.address(value), forKey: name)
+            try addresses.updateValue(Self.address(value, of: name), forKey: name)
         } else {
             logins[name] = value
         }
@@ -24,7 +24,7 @@ struct Aria2Proxies: Equatable {
     /// The proxy for `url`; nil: the file names none.
     func address(for url: DownloadURL) throws(Aria2Options.Fault) -> ProxyAddress? {
         if exceptions?.contains(where: { ProxyException.covers($0, host: url.host, port: url.port) }) == true {
-            return try Self.address("direct://")
+            return try Self.address("direct://", of: "no-proxy")
         }
         var isErased = false
         for name in ["\(url.scheme)-proxy", "all-proxy"] {
@@ -33,7 +33,7 @@ struct Aria2Proxies: Equatable {
             isErased = true
         }
         guard isErased else { return nil }
-        return try Self.address("direct://")
+        return try Self.address("direct://", of: "all-proxy")
     }
 
     /// `address` with the user and the password that the options beside `name` give.
@@ -43,19 +43,21 @@ struct Aria2Proxies: Equatable {
         // "http:", "", "host:3128"
         let parts = address.withoutCredentials.text.split(separator: "/", omittingEmptySubsequences: false)
         guard parts.count == 3 else { return address }
-        return try Self.address("\(parts[0])//\(Self.encoded(user))\(password)@\(parts[2])")
+        return try Self.address("\(parts[0])//\(Self.encoded(user))\(password)@\(parts[2])", of: "\(name)-user")
     }
 
     /// aria2 takes a proxy without a scheme for one of http, and a proxy without a port for one at the default port of its scheme. nil:
     /// `value` is empty.
-    private static func address(_ value: String) throws(Aria2Options.Fault) -> ProxyAddress? {
+    ///
+    /// - Parameter name: the option that gives the address, for the fault.
+    private static func address(_ value: String, of name: String) throws(Aria2Options.Fault) -> ProxyAddress? {
         guard !value.isEmpty else { return nil }
         do throws(Refusal) {
             let address = try ProxyAddress(value.contains("://") ? value : "http://\(value)")
             guard let port = missingPort(of: address) else { return address }
             return try ProxyAddress("\(address.text):\(port)")
         } catch {
-            throw Aria2Options.Fault(catalog.explanation(error))
+            throw Aria2Options.Fault(catalog.explanation(error).replacing("--proxy", with: "“\(name)”"), about: name)
         }
     }
 

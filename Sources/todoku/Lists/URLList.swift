@@ -10,6 +10,8 @@ struct URLList: Equatable {
         let url: String
         /// The URL's own options.
         var request = DownloadRequest()
+        /// The lines of these options, by their names.
+        var places: [String: Int] = [:]
     }
 
     /// Most bytes of a list: 10,000 URLs of the greatest length.
@@ -35,6 +37,7 @@ struct URLList: Equatable {
         let url: DownloadURL
         let mirrors: [String]
         var options = Aria2Options()
+        var places: [String: Int] = [:]
     }
 
     /// - Parameter file: a path; `-` is standard input.
@@ -131,6 +134,7 @@ struct URLList: Equatable {
             let text = catalog.text("the option “%1$s” belongs to no URL; a URL line comes first", option)
             throw failure(Aria2Options.Fault(text), line: line)
         }
+        entry?.places[option] = line
         do throws(Aria2Options.Fault) {
             guard let reason = try entry?.options.set(option, to: value), warned.insert(option).inserted else { return }
             warnings.append(catalog.text("%1$s, line %2$s: “%3$s” has no effect: %4$s", name, String(line), option, reason.text))
@@ -143,10 +147,10 @@ struct URLList: Equatable {
         count += 1
         // Only the number of the others matters, for the error.
         guard count <= Limits.batchItems else { return }
-        var line = Line(number: entry.line, url: entry.text)
+        var line = Line(number: entry.line, url: entry.text, places: entry.places)
         do throws(Aria2Options.Fault) {
             line.request = try entry.options.request(for: entry.url, uris: entry.mirrors.count +| 1, in: directory)
-        } catch { throw failure(error, line: entry.line) }
+        } catch { throw failure(error, line: error.option.flatMap { entry.places[$0] } ?? entry.line) }
         if !entry.mirrors.isEmpty { line.request.mirrors = entry.mirrors }
         lines.append(line)
     }
@@ -169,16 +173,31 @@ struct URLList: Equatable {
         CommandFailure(.refused, Self.text(name, line: line, fault.text), name: ErrorName.invalidOption.busName)
     }
 
-    /// The service's refusal. If it names an item, the message names that item's line.
+    /// The service's refusal. If it names an item, the message names that item's line, or the line of the refused option.
     func failure(_ error: ClientError) -> CommandFailure {
         guard error.cause == .refused, error.message.hasPrefix("Item "), let colon = error.message.firstIndex(of: ":"),
             let index = Int(error.message[..<colon].dropFirst(5)), lines.indices.contains(index)
         else { return CommandFailure(error).namingParents(error) }
         let own = ClientError(error.cause, name: error.name, message: String(error.message[colon...].dropFirst(2)))
         let line = lines[index]
+        var (number, reason) = (line.number, catalog.explanation(own))
+        if let key = CommandWords.key(in: own.message), let (option, place) = line.place(of: key) {
+            number = place
+            if let flag = CommandWords.flag(of: key) { reason = reason.replacing(flag, with: "“\(option)”") }
+        }
         return CommandFailure(
-            .refused, Self.text(name, line: line.number, catalog.explanation(own)), name: error.name,
+            .refused, Self.text(name, line: number, reason), name: error.name,
             about: .url(try? DownloadURL(line.url), number: index +| 1)
         ).namingParents(own)
+    }
+}
+
+extension URLList.Line {
+    /// The option of the file that sets an option of the download, and its line; nil: none does.
+    fileprivate func place(of key: String) -> (option: String, line: Int)? {
+        // “out” names a folder only if it has one in it.
+        guard key != "directory" || request.directory != nil else { return nil }
+        for option in Aria2Options.names(setting: key) { if let line = places[option] { return (option, line) } }
+        return nil
     }
 }

@@ -123,10 +123,12 @@ import Testing
         ("http://h/f\n  load-cookies=x", 2, "“load-cookies” is not an option"), ("http://h/f\n  out", 2, "URL"),
         ("http://h/f\n  out=", 2, "“out” must be"), ("http://h/f\n  out=a/", 2, "“out” must be"),
         ("http://h/f\n  out=../x", 2, "“out” must be"), ("http://h/f\n  out=../\u{301}x", 2, "“out” must be"),
-        ("http://h/f\n#\n  out=a/x", 1, "“dir” or --directory"),
+        ("http://h/f\n#\n  out=a/x", 3, "“dir” or --directory"),
         ("http://h/f\n  dir=", 2, "“dir” is empty"), ("http://h/f\n  checksum=adler32=00", 2, "sha-256"),
         ("http://h/f\n  checksum=sha-256", 2, "sha-256"), ("http://h/f\n  checksum=sha-256=00", 2, "64 hexadecimal digits"),
-        ("http://h/f\n  all-proxy=http://u:secret@", 2, "--proxy"), ("http://h/f\n  header=secret", 2, "no “:”"),
+        ("http://h/f\n  all-proxy=http://u:secret@", 2, "“all-proxy”"), ("http://h/f\n  header=secret", 2, "no “:”"),
+        ("http://h/f\n  http-proxy=foo://x", 2, "“http-proxy” has a scheme"),
+        ("http://h/f\n  header=A: b\n  header=Host: secret\n  header=C: d", 3, "“header”: Host is set by the service itself"),
         ("http://h/f\n  split=0", 2, "above 0"), ("http://h/f\n  split=x", 2, "above 0"),
         ("http://h/f\n  split=4294967296", 2, "above 0"), ("http://h/f\n  timeout=601", 2, "from 1 to 600"),
         ("http://h/f\n  max-tries=-1", 2, "whole number"), ("http://h/f\n  max-download-limit=fast", 2, "not a speed"),
@@ -135,7 +137,7 @@ import Testing
         ("http://h/f\n  out=a\u{0}b", 2, "not UTF-8"), ("http://h/f\n  header=A: b\u{0}", 2, "not UTF-8"),
         ("h\u{0}t\u{0}t\u{0}p\u{0}", 1, "not UTF-8"), ("http://h/f\n  all-proxy=http://p/%00", 2, "a path or a query"),
         ("http://h/f\n  all-proxy=http://u:secret%00@p", 2, "cannot be sent"), ("http://h/f\n  all-proxy=direct://p", 2, "no proxy"),
-        ("http://h/f\n  all-proxy=p\n  all-proxy-user=a:b", 1, "cannot be sent"),
+        ("http://h/f\n  all-proxy=p\n  all-proxy-user=a:b", 3, "cannot be sent"),
     ])
     func `is refused with the line of its fault`(text: String, line: Int, reason: String) throws {
         let message = try #require(fault(text))
@@ -218,7 +220,13 @@ import Testing
 
         writeFile(desk.bus.folder("bad"), "\n\(server.url("/plain"))\n  out=.hidden\n".utf8)
         let refused = await desk.run("batch", "bad")
-        #expect(refused.status == 3 && refused.errors.hasPrefix("todoku: bad, line 2: --filename must be a bare name"), "\(refused)")
+        #expect(refused.status == 3 && refused.errors.hasPrefix("todoku: bad, line 3: “out” must be a bare name"), "\(refused)")
+        writeFile(desk.bus.folder("bad"), "\(server.url("/plain"))\n  out=a\n  dir=\(desk.bus.folder("none"))\n".utf8)
+        let folder = await desk.run("batch", "bad")
+        #expect(folder.status == 3 && folder.errors.hasPrefix("todoku: bad, line 3: The folder "), "\(folder)")
+        writeFile(desk.bus.folder("bad"), "\(server.url("/plain"))\n  out=a\n  referer=x\n".utf8)
+        let elsewhere = await desk.run("batch", "--directory", desk.bus.folder("none"), "bad")
+        #expect(elsewhere.status == 3 && !elsewhere.errors.contains("line 2") && !elsewhere.errors.contains("line 3"), "\(elsewhere)")
         let quiet = await desk.run("batch", "--quiet", "--paused", "--parents", "--directory", "here", "list")
         #expect(quiet.succeeded(saying: ""), "\(quiet)")
         let json = await desk.run("batch", "--json", "--paused", "--directory", "here", "list")
