@@ -16,7 +16,7 @@ internal import Glibc
         }
         let arguments = UnknownCommand.withoutHelp(Array(CommandLine.arguments.dropFirst()))
         do {
-            var command = try TodokuCommand.parseAsRoot(ExtractArguments.separated(arguments))
+            var command = try TodokuCommand.parseAsRoot(ExtractArguments.separated(NegativeNumber.separated(arguments)))
             try command.run()
             exit(ExitStatus.success.rawValue)
         } catch {

@@ -89,6 +89,32 @@ struct Place {
     }
 }
 
+/// A number below 0 in the place of an argument. ArgumentParser takes it for an option that it does not know. Behind “--” it is read as the
+/// argument, whose error tells what to write.
+enum NegativeNumber {
+    /// The commands whose arguments are numbers and never begin with a hyphen.
+    private static let commands: Set = [
+        "cancel", "change", "limit", "move", "open", "pause", "remove", "resume", "retry", "settings", "show", "wait", "watch", "why",
+    ]
+
+    /// The arguments of the program, with the first such number and the arguments after it behind “--”.
+    static func separated(_ arguments: [String]) -> [String] {
+        guard let command = arguments.first, commands.contains(command) else { return arguments }
+        // The number behind an option is the option's.
+        let neighbours = zip(arguments, arguments.dropFirst())
+        let place = zip(arguments.indices.dropFirst(), neighbours).first { isNegative($1.1) && !$1.0.hasPrefix("-") }?.0
+        guard let place, !arguments[..<place].contains("--") else { return arguments }
+        let flags = arguments[place...].filter { $0 == "--json" }
+        let others = arguments[place...].filter { $0 != "--json" }
+        guard others.allSatisfy({ isNegative($0) || !$0.hasPrefix("-") }) else { return arguments }
+        return [Array(arguments[..<place]), flags, ["--"], others].flatMap(\.self)
+    }
+
+    private static func isNegative(_ text: String) -> Bool {
+        text.hasPrefix("-") && text.dropFirst().first.map { $0.isASCII && $0.isNumber } ?? false
+    }
+}
+
 extension DownloadDescription.State: ExpressibleByArgument {
     public init?(argument: String) {
         guard Self.allValueStrings.contains(argument) else { return nil }

@@ -66,22 +66,22 @@ struct RequestArguments: ParsableArguments {
     @Option(help: .option(\.pieceHashes, "hashes"))
     var pieceHashes: String?
 
-    @Option(help: .option(\.size), transform: Amounts.parseBytes)
+    @Option(parsing: .unconditional, help: .option(\.size), transform: Amounts.parseBytes)
     var size: ByteCount?
 
-    @Option(help: .option(\.maxSize, "size"), transform: Amounts.parseBytes)
+    @Option(parsing: .unconditional, help: .option(\.maxSize, "size"), transform: Amounts.parseBytes)
     var maxSize: ByteCount?
 
     @Option(help: .option(\.expectType, "type"))
     var expectType: String?
 
     @Option(
-        help: .option(\.notBefore, "time"),
+        parsing: .unconditional, help: .option(\.notBefore, "time"),
         transform: Amounts.parseInstant)
     var notBefore: WallTime?
 
     @Option(
-        help: .option(\.deadline, "time"), transform: Amounts.parseDuration)
+        parsing: .unconditional, help: .option(\.deadline, "time"), transform: Amounts.parseDuration)
     var deadline: Duration?
 
     @Flag(help: .option(\.allowsMetered))
@@ -94,7 +94,7 @@ struct RequestArguments: ParsableArguments {
     var allowDowngrade = false
 
     @Option(
-        help: .option(\.requestInterval, "time"),
+        parsing: .unconditional, help: .option(\.requestInterval, "time"),
         transform: Amounts.parseDuration)
     var requestInterval: Duration?
 
@@ -117,7 +117,7 @@ struct RequestArguments: ParsableArguments {
     var priority: Int32?
 
     @Option(
-        name: [.customLong("speed-limit"), .customLong("limit-rate")],
+        name: [.customLong("speed-limit"), .customLong("limit-rate")], parsing: .unconditional,
         help: .option(\.speedLimit, "speed"),
         transform: Amounts.parseSpeed)
     var speedLimit: Speed?
@@ -126,7 +126,7 @@ struct RequestArguments: ParsableArguments {
     var connections: UInt32?
 
     @Option(
-        help: .option(\.stallTimeout, "time"),
+        parsing: .unconditional, help: .option(\.stallTimeout, "time"),
         transform: RequestArguments.parseStallTimeout)
     var stallTimeout: Duration?
 
@@ -158,7 +158,7 @@ struct RequestArguments: ParsableArguments {
     var sound: String?
 
     @Option(
-        help: .option(\.notifyDelay, "time"), transform: RequestArguments.parseNotifyDelay)
+        parsing: .unconditional, help: .option(\.notifyDelay, "time"), transform: RequestArguments.parseNotifyDelay)
     var notifyDelay: Duration?
 
     @Option(

@@ -27,6 +27,7 @@ struct HostCommand: ParsableCommand {
 
     @Argument(help: "A host's name or address, or “*”.") var host: String?
     @Option(
+        parsing: .unconditional,
         help: ArgumentHelp("The shortest time between the starts of two requests; 0: none.", valueName: "time"),
         transform: Amounts.parseDuration) var interval: Duration?
     @Option(

@@ -62,13 +62,15 @@ struct SettingsCommand: ParsableCommand {
     static func setting(_ name: Name, _ value: String) throws -> ServiceSetting {
         func count() throws -> UInt32 {
             if let count = UInt32(value) { return count }
-            throw ValidationError(catalog.text("%1$s must be a whole number; 0 means no limit.", name.rawValue))
+            throw ValidationError(
+                catalog.text(
+                    "%1$s must be a whole number from 0 (no limit) to %2$s, not “%3$s”.", name.rawValue, String(UInt32.max), value))
         }
         func mostActive() throws -> UInt32 {
             if value == automatic { return ServiceSettings.automaticMaxActive }
             if let count = UInt32(value), count != ServiceSettings.automaticMaxActive { return count }
             throw ValidationError(
-                catalog.text("max-active must be auto, or a whole number below 4294967295; 0 means no limit."))
+                catalog.text("max-active must be auto, or a whole number from 0 (no limit) to 4294967294, not “%1$s”.", value))
         }
         func choice<C: RawRepresentable & CaseIterable>(_: C.Type) throws -> C where C.RawValue == String {
             if let choice = C(rawValue: value) { return choice }
@@ -82,7 +84,7 @@ struct SettingsCommand: ParsableCommand {
         func reserve() throws -> DiskReserve {
             if value == automatic { return .automatic }
             guard let bytes = value == "none" ? 0 : Amounts.bytes(value) else {
-                throw ValidationError(catalog.text("disk-reserve must be a size such as 500MiB, auto or none."))
+                throw ValidationError(catalog.text("disk-reserve must be a size such as 500MiB, auto or none, not “%1$s”.", value))
             }
             return .bytes(bytes)
         }

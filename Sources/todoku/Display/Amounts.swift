@@ -42,12 +42,19 @@ enum Amounts {
 
     /// "30s", "500ms", "2m", "1h"; seconds without a unit. nil: malformed, or longer than 49 days (the bus's u32 of milliseconds).
     static func duration(_ text: String) -> Duration? {
+        guard let milliseconds = milliseconds(text), milliseconds <= UInt64(longestTime) else { return nil }
+        return .milliseconds(Int64(milliseconds))
+    }
+
+    /// In milliseconds.
+    private static let longestTime = UInt32.max
+
+    /// nil: malformed.
+    private static func milliseconds(_ text: String) -> UInt64? {
         let number = text.prefix { $0.isASCII && $0.isNumber }
         let units: [String: UInt64] = ["": 1000, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000]
         guard let count = UInt64(number), let unit = units[text[number.endIndex...].drop { $0 == " " }.lowercased()] else { return nil }
-        let (milliseconds, overflow) = count.multipliedReportingOverflow(by: unit)
-        guard !overflow, milliseconds <= UInt64(UInt32.max) else { return nil }
-        return .milliseconds(Int64(milliseconds))
+        return count *| unit
     }
 
     /// "23:30" (the next one), "2026-12-24T03:00", "2026-12-24 03:00:30" in local time; "+2h" from now; "@1800000000" in seconds since the
@@ -94,19 +101,20 @@ enum Amounts {
 
     @Sendable static func parseInstant(_ text: String) throws -> WallTime {
         if let instant = instant(text) { return instant }
+        if text.hasPrefix("+") { try refuseTooLong(String(text.dropFirst())) }
         throw ValidationError(catalog.text("“%1$s” is not a time; write it like 23:30, 2026-12-24T03:00 or +2h.", text))
     }
 
     @Sendable static func parseBytes(_ text: String) throws -> ByteCount {
         if let bytes = bytes(text) { return bytes }
-        throw ValidationError(catalog.text("“%1$s” is not a size; write it like 500K, 10MiB or 1.5G.", text))
+        throw ValidationError(catalog.text("“%1$s” is not a size; write a number from 0 on, like 500K, 10MiB or 1.5G.", text))
     }
 
     /// As `parseBytes`, with an optional "/s"; "none" is 0.
     @Sendable static func parseSpeed(_ text: String) throws -> Speed {
         if text == "none" { return 0 }
         if let bytes = bytes(text.hasSuffix("/s") ? String(text.dropLast(2)) : text) { return bytes }
-        throw ValidationError(catalog.text("“%1$s” is not a speed; write it like 500K, 2MiB or none.", text))
+        throw ValidationError(catalog.text("“%1$s” is not a speed; write a number from 0 on, like 500K, 2MiB or none.", text))
     }
 
     /// As `parseSpeed`. A small number needs a unit: it is more likely a mistake than a speed.
@@ -118,6 +126,14 @@ enum Amounts {
 
     @Sendable static func parseDuration(_ text: String) throws -> Duration {
         if let duration = duration(text) { return duration }
-        throw ValidationError(catalog.text("“%1$s” is not a time; write it like 500ms, 30s or 2m.", text))
+        try refuseTooLong(text)
+        throw ValidationError(catalog.text("“%1$s” is not a time; write it like 500ms, 30s, 2m or 1h, from 0 to 49 days.", text))
+    }
+
+    /// Refuses a time that is well-formed, and that `duration` does not read.
+    private static func refuseTooLong(_ text: String) throws {
+        guard milliseconds(text) != nil else { return }
+        let most = catalog.duration(.milliseconds(Int64(longestTime)))
+        throw ValidationError(catalog.text("“%1$s” is too long; write a time of at most %2$s, such as 30s.", text, most))
     }
 }

@@ -317,6 +317,27 @@ private struct WrongName: Sendable {
                 "is too long; write a time of at most 1 h, such as 30s."
             ),
             (
+                ["add", "http://h/", "--size"], "--size <size>", ["big", "-5"],
+                "is not a size; write a number from 0 on, like 500K, 10MiB or 1.5G."
+            ),
+            (
+                ["add", "http://h/", "--deadline"], "--deadline <time>", ["soon", "-5", "100d"],
+                "is not a time; write it like 500ms, 30s, 2m or 1h, from 0 to 49 days."
+            ),
+            (
+                ["add", "http://h/", "--deadline"], "--deadline <time>", ["2000h", "4294968", "18446744073709551615h"],
+                "is too long; write a time of at most 49 d 17 h, such as 30s."
+            ),
+            (
+                ["add", "http://h/", "--not-before"], "--not-before <time>", ["soon", "-1h"],
+                "is not a time; write it like 23:30, 2026-12-24T03:00 or +2h."
+            ),
+            (
+                ["host", "example.org", "--interval"], "--interval <time>", ["-1s"],
+                "is not a time; write it like 500ms, 30s, 2m or 1h, from 0 to 49 days."
+            ),
+            (["limit"], "<speed>", ["-5", "-5K"], "is not a speed; write a number from 0 on, like 500K, 2MiB or none."),
+            (
                 ["add", "http://h/", "--stall-timeout"], "--stall-timeout <time>", ["0", "0ms"],
                 "is too short; write a time above 0, such as 30s."
             ),
@@ -329,7 +350,7 @@ private struct WrongName: Sendable {
                 "is not a priority; write a whole number such as 10 or -1. A higher number starts first."
             ),
             (
-                ["move", "7"], "<place>", ["soon", "0", "4294967296"],
+                ["move", "7"], "<place>", ["soon", "-1", "0", "4294967296"],
                 "is not a place; write a number from 1 to 4294967295, “first” or “last”."
             ),
             (
@@ -351,6 +372,15 @@ private struct WrongName: Sendable {
             #expect(exit.status == 2 && exit.output == "", "\(exit)")
             #expect(exit.errors.hasPrefix("todoku: The value '\(value)' is invalid for '\(option)': “\(value)” \(sentence)\n"), "\(exit)")
         }
+    }
+
+    @Test func `is read as the number of its option, though another argument is below 0`() async {
+        let exit = await Desk.runAlone(["move", "--priority", "-1", "7", "-2", "--json"])
+        let message = JSON(exit.output)?["error"]?["message"]?.string ?? ""
+        #expect(exit.status == 2 && message.hasPrefix("The value '-2' is invalid for '<place>': “-2” is not a place; "), "\(exit)")
+        let setting = await Desk.runAlone(["settings", "max-per-host", "-1"])
+        let sentence = "max-per-host must be a whole number from 0 (no limit) to 4294967295, not “-1”."
+        #expect(setting.status == 2 && setting.errors.hasPrefix("todoku: \(sentence)\n"), "\(setting)")
     }
 
     @Test(arguments: ["-1", "0", "23"])
