@@ -36,7 +36,8 @@ enum LocalPath {
         let slash = path.utf8.lastIndex(of: UInt8(ascii: "/"))
         let name = String(path.lastPathComponent)
         guard !name.isEmpty, name != ".", name != ".." else { return nil }
-        return (try absolute(slash.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."), name)
+        let folder = slash.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
+        return (try absolute(folder, in: path.isAbsolutePath ? "/" : try currentFolder(for: path)), name)
     }
 
     /// For `validate`: refuses “-” as the path of a new file or folder, because “-” usually means standard output.

@@ -210,13 +210,17 @@ import Testing
         func run(_ arguments: String...) async -> Child.Exit {
             await Child(["sh", "-c", script, Desk.command] + arguments, environment: desk.environment, folder: desk.bus.folder.path).wait()
         }
-        for option in [["-d", "sub"], ["-d", "."], ["-o", "name"], ["--extract=./sub"]] {
+        for (option, typed) in [
+            (["-d", "sub"], "sub"), (["-d", "."], "."), (["-o", "name"], "name"), (["-o", "../name"], "../name"),
+            (["--extract=./sub"], "./sub"),
+        ] {
             for json in [[], ["--json"]] {
                 let exit = await Child(
                     ["sh", "-c", script, Desk.command, "get"] + option + json + [server.url("/a")], environment: desk.environment,
                     folder: desk.bus.folder.path
                 ).wait()
                 #expect(exit.status == 2 && (exit.output + exit.errors).contains("the current folder no longer exists"), "\(exit)")
+                #expect((exit.output + exit.errors).contains("“\(typed)” leads nowhere"), "\(exit)")
             }
         }
         #expect(await run("settings", "default-directory", "sub").errors.contains("the current folder no longer exists"))
