@@ -11,6 +11,14 @@ public struct AssetReference: Hashable, Sendable, CustomStringConvertible {
     init(_ path: ObjectPath) { (self.path, description) = (path.value, path.value) }
     var objectPath: ObjectPath { ObjectPath(path) }
 
+    /// The asset at `path`, named as APP/NAME; nil: no asset has such a path.
+    init?(named path: ObjectPath) {
+        guard path.value.hasPrefix(BusName.assetsPath + "/") else { return nil }
+        let parts = path.value.dropFirst(BusName.assetsPath.utf8.count).split(separator: "/").compactMap { ObjectPath.unescape($0) }
+        guard parts.count == 2, let key = try? AssetKey(app: parts[0], name: parts[1]) else { return nil }
+        self.init(key)
+    }
+
     public init(_ key: AssetKey) { (path, description) = (BusName.path(ofAsset: key).value, "\(key)") }
 
     public static func == (a: AssetReference, b: AssetReference) -> Bool { a.path == b.path }

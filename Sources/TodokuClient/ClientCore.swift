@@ -195,6 +195,14 @@ internal import EventLoop
         }
     }
 
+    /// As `DownloaderClient.assetsIfRunning`.
+    func assetsIfRunning() async throws(ClientError) -> [AssetReference]? {
+        do throws(ClientError) { return try await ask(Manager.assets, "").compactMap { AssetReference(named: $0) } } catch {
+            guard error.cause == .serviceUnavailable else { throw error }
+            return nil
+        }
+    }
+
     func status() async throws(ClientError) -> ServiceStatus {
         ServiceStatus(try await call(Standard.getAll, Manager.interface, at: BusName.managerPath, repeatable: true))
     }

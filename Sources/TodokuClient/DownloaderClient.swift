@@ -271,6 +271,11 @@ public final class DownloaderClient: Sendable {
         try await core.namesIfRunning()
     }
 
+    /// The registered assets, named as APP/NAME.
+    ///
+    /// - Returns: nil if the service does not run (it is not started), or does not answer.
+    package func assetsIfRunning() async throws(ClientError) -> [AssetReference]? { try await core.assetsIfRunning() }
+
     /// Calls `receive` on the client's thread when the service starts, ends, or has other news about itself. Never starts the service.
     /// Received bytes are no news: to show them, call `overview` as often as needed.
     public func watchService(_ receive: @escaping @Sendable (ServiceNews) -> Void) async -> Watch {

@@ -8,6 +8,8 @@ public import TodokuClient
 // A name is read by a transform, because its error says what to write. Without one, ArgumentParser says only that the value is invalid.
 
 extension AssetReference {
+    static let completion = CompletionKind.shellCommand("todoku complete --assets 2>/dev/null")
+
     @Sendable static func parse(_ text: String) throws -> AssetReference {
         if let asset = AssetReference(text) { return asset }
         throw ValidationError(
@@ -18,6 +20,8 @@ extension AssetReference {
 extension AssetUpdatePolicy: ExpressibleByArgument {}
 
 extension BatchReference {
+    static let completion = CompletionKind.shellCommand("todoku complete --batches 2>/dev/null")
+
     @Sendable static func parse(_ text: String) throws -> BatchReference {
         if let batch = BatchReference(text) { return batch }
         throw ValidationError(
@@ -120,6 +124,7 @@ extension DownloadDescription.State: ExpressibleByArgument {
         guard Self.allValueStrings.contains(argument) else { return nil }
         self.init(argument)
     }
+    public static var defaultCompletionKind: CompletionKind { .list(allValueStrings) }
     public static var allValueStrings: [String] {
         ["queued", "waiting", "active", "paused", "verifying", "extracting", "finished", "failed", "cancelled"]
     }

@@ -108,7 +108,9 @@ struct AssetCheck: ParsableCommand {
         commandName: "check", abstract: "Ask the server for the latest version.",
         discussion: "Prints the latest version. With --exit-code, the exit status is 4 if it is not newer than the installed one.")
 
-    @Argument(help: ArgumentHelp("The asset.", valueName: "app/name"), transform: AssetReference.parse) var asset: AssetReference
+    @Argument(
+        help: ArgumentHelp("The asset.", valueName: "app/name"), completion: AssetReference.completion, transform: AssetReference.parse)
+    var asset: AssetReference
     @Flag(help: "Exit with 4 if there is no newer version.") var exitCode = false
     @OptionGroup var output: OutputArguments
 
@@ -133,7 +135,9 @@ struct AssetUpdate: ParsableCommand {
             Ctrl-C ends the command at once, and leaves the update to the service. “todoku asset cancel” cancels it.
             """)
 
-    @Argument(help: ArgumentHelp("The assets.", valueName: "app/name"), transform: AssetReference.parse) var assets: [AssetReference]
+    @Argument(
+        help: ArgumentHelp("The assets.", valueName: "app/name"), completion: AssetReference.completion, transform: AssetReference.parse)
+    var assets: [AssetReference]
     @Flag(help: "Also bring back the version that a rollback has left.") var force = false
     @Flag(name: .shortAndLong, help: "Print the paths and errors only.") var quiet = false
     @OptionGroup var output: OutputArguments
@@ -154,7 +158,9 @@ struct AssetRollback: ParsableCommand {
         commandName: "rollback", abstract: "Go back to the version before, and print the path.",
         discussion: "An update does not bring back the version that was left, until the manifest names another.")
 
-    @Argument(help: ArgumentHelp("The asset.", valueName: "app/name"), transform: AssetReference.parse) var asset: AssetReference
+    @Argument(
+        help: ArgumentHelp("The asset.", valueName: "app/name"), completion: AssetReference.completion, transform: AssetReference.parse)
+    var asset: AssetReference
     @OptionGroup var output: OutputArguments
 
     func run() throws {
@@ -170,7 +176,9 @@ struct AssetCancel: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "cancel", abstract: "Stop a check or an update, and delete what it has downloaded.")
 
-    @Argument(help: ArgumentHelp("The assets.", valueName: "app/name"), transform: AssetReference.parse) var assets: [AssetReference]
+    @Argument(
+        help: ArgumentHelp("The assets.", valueName: "app/name"), completion: AssetReference.completion, transform: AssetReference.parse)
+    var assets: [AssetReference]
     @OptionGroup var output: OutputArguments
 
     func run() throws {
@@ -219,7 +227,9 @@ struct AssetList: ParsableCommand {
 struct AssetShow: ParsableCommand {
     static let configuration = CommandConfiguration(commandName: "show", abstract: "Show all details of an asset.")
 
-    @Argument(help: ArgumentHelp("The asset.", valueName: "app/name"), transform: AssetReference.parse) var asset: AssetReference
+    @Argument(
+        help: ArgumentHelp("The asset.", valueName: "app/name"), completion: AssetReference.completion, transform: AssetReference.parse)
+    var asset: AssetReference
     @OptionGroup var output: OutputArguments
 
     func run() throws {
@@ -243,7 +253,9 @@ struct AssetRemove: ParsableCommand {
         commandName: "remove", abstract: "Stop keeping an asset current.",
         discussion: "The installed version stays, unless you say --delete-data.")
 
-    @Argument(help: ArgumentHelp("The asset.", valueName: "app/name"), transform: AssetReference.parse) var asset: AssetReference
+    @Argument(
+        help: ArgumentHelp("The asset.", valueName: "app/name"), completion: AssetReference.completion, transform: AssetReference.parse)
+    var asset: AssetReference
     @Flag(help: "Delete the installed version, too.") var deleteData = false
     @OptionGroup var output: OutputArguments
 

@@ -8,26 +8,40 @@ internal import TodokuClient
 /// nobody types this command.
 struct CompleteCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "complete", abstract: "Print the names of downloads and batches, for the completions of a shell.",
+        commandName: "complete", abstract: "Print the names of downloads, batches and assets, for the completions of a shell.",
         discussion: "Asks a service that runs, and starts none. Prints nothing if the service does not answer within two seconds.",
         shouldDisplay: false)
 
     /// The longest wait, in seconds. Meanwhile the prompt takes no key.
     private static let patience: UInt32 = 2
 
+    @Flag(help: .private) var batches = false
+    @Flag(help: .private) var assets = false
+
     func run() throws {
         // A signal also ends a wait for a bus that does not answer. Its default action would make the shell write “Alarm clock”.
         signal(SIGALRM) { _ in _exit(0) }
         alarm(Self.patience)
+        let (batches, assets) = (batches, assets)
         BusActor.runMain {
             do throws(ClientError) {
-                let names = try await DownloaderClient.connect().namesIfRunning()
-                var texts = names?.downloads.map(\.description) ?? []
-                texts.append(contentsOf: names?.batches.map(\.description) ?? [])
-                Output.write(texts.filter(Self.isPlain).map { "\($0)\n" }.joined())
+                let client = try await DownloaderClient.connect()
+                let names = try await assets ? Self.assets(client) : Self.downloads(client, batchesOnly: batches)
+                Output.write(names.filter(Self.isPlain).map { "\($0)\n" }.joined())
             } catch {}  // a shell at its prompt has no place for errors
             Program.finish(.success)
         }
+    }
+
+    @BusActor private static func assets(_ client: DownloaderClient) async throws(ClientError) -> [String] {
+        try await client.assetsIfRunning()?.map(\.description) ?? []
+    }
+
+    @BusActor private static func downloads(_ client: DownloaderClient, batchesOnly: Bool) async throws(ClientError) -> [String] {
+        guard let names = try await client.namesIfRunning() else { return [] }
+        var texts = batchesOnly ? [] : names.downloads.map(\.description)
+        texts.append(contentsOf: names.batches.map(\.description))
+        return texts
     }
 
     /// Whether `name` is a number, or APP/TOKEN without a sign that has a meaning for a shell. bash expands the words of a completion, and

@@ -31,7 +31,9 @@ struct ListCommand: ParsableCommand {
             []
     @Option(help: ArgumentHelp("Only downloads of this application.", valueName: "id")) var app: String?
     @Option(help: "Only downloads with this tag.") var tag: String?
-    @Option(help: ArgumentHelp("Only downloads of this batch, whenever they ended.", valueName: "batch"), transform: BatchReference.parse)
+    @Option(
+        help: ArgumentHelp("Only downloads of this batch, whenever they ended.", valueName: "batch"),
+        completion: BatchReference.completion, transform: BatchReference.parse)
     var batch: BatchReference?
     @Flag(name: .shortAndLong, help: "Also downloads that ended more than a day ago, and batches that have ended.") var all = false
     @OptionGroup var output: OutputArguments

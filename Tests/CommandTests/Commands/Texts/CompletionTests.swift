@@ -135,6 +135,21 @@ enum Shell: String, CaseIterable {
         await desk.close()
     }
 
+    @Test(arguments: Shell.allCases)
+    func `have only batches, states or assets where one of these is meant`(shell: Shell) async {
+        _ = await desk.run("add", "--paused", "http://127.0.0.1:1/a")
+        writeFile(desk.bus.folder("list"), "http://127.0.0.1:1/b\n".utf8)
+        let batch = await desk.run("batch", "--paused", "list").output.filter { $0 != "\n" }
+        #expect(await desk.run("asset", "add", "org.example.App/maps", "http://127.0.0.1:1/m.json").status == 0)
+        #expect(await comesToOffer([batch], for: ["list", "--batch", ""], in: shell))
+        for command in ["show", "update"] {
+            #expect(await comesToOffer(["org.example.App/maps"], for: ["asset", command, ""], in: shell), "\(command)")
+        }
+        let states = ["active", "cancelled", "extracting", "failed", "finished", "paused", "queued", "verifying", "waiting"]
+        #expect(await offers(["list", "--state", ""], in: shell) == states)
+        await desk.close()
+    }
+
     @Test func `start no service`() async {
         #expect(await offers(["show", ""]) == [])
         #expect(await desk.serviceProcess() == nil)
