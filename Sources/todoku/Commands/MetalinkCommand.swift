@@ -61,7 +61,7 @@ struct MetalinkCommand: ParsableCommand {
             (try self.request.request(for: isURL ? [file] : []), isURL ? try DocumentFile.empty(for: file) : try DocumentFile(path: file))
         }
         Program.run(json: json, handlesInterrupt: true) { client in
-            if isURL { try await document.fetch(file, request, client, quiet ? nil : PauseNotice(client)) }
+            if isURL { try await document.fetch(file, request, client, isQuiet: quiet) }
             return try await BatchFollower.run(client, json: json, isQuiet: quiet, waits: wait) {
                 do throws(ClientError) {
                     return try await client.downloadMetalink(document.descriptor, request)
@@ -113,8 +113,8 @@ struct DocumentFile {
 
     /// Fetches the document by the service. The download is removed from the list afterwards. Ctrl-C cancels it. SIGINT must be blocked.
     ///
-    /// - Parameter notice: given once the download is queued; nil: none.
-    @BusActor func fetch(_ url: String, _ request: DownloadRequest, _ client: DownloaderClient, _ notice: PauseNotice?) async throws {
+    /// - Parameter isQuiet: says neither that everything is paused, nor what Ctrl-C has done.
+    @BusActor func fetch(_ url: String, _ request: DownloadRequest, _ client: DownloaderClient, isQuiet: Bool) async throws {
         var own = DownloadRequest()
         (own.maxSize, own.notify, own.showProgress) = (ByteCount(Limits.documentBytes), .never, false)
         (own.userAgent, own.allowsPrivate, own.allowsMetered) = (request.userAgent, request.allowsPrivate, request.allowsMetered)
@@ -124,12 +124,13 @@ struct DocumentFile {
         if request.isPrivate { own.isPrivate = true }
         if !request.app.isEmpty { own.app = request.app }
         let asked = own
-        try await Interrupt.run { () async throws -> DownloadReference in
+        let farewell = isQuiet ? nil : catalog.text("the document is no longer fetched, and nothing is queued")
+        try await Interrupt.run(saying: farewell) { () async throws -> DownloadReference in
             do throws(ClientError) { return try await client.download(url, into: descriptor, asked) } catch {
                 throw CommandFailure(error, about: url, number: 1, of: 1)
             }
         } follow: { download in
-            await notice?.tell()
+            if !isQuiet { await PauseNotice(client).tell() }
             do { _ = try await client.wait(for: download) } catch {
                 try? await client.remove(download)
                 guard let error = error as? ClientError else { throw error }

@@ -48,12 +48,14 @@ internal import TodokuClient
     ///
     /// After Ctrl-C, no other result and no error counts: `cancel` may end the very thing that `follow` awaits.
     ///
-    /// - Parameter cancel: called again if `follow` ends before the program does. The first call to return ends the program.
+    /// - Parameters:
+    ///   - farewell: the message on Ctrl-C; nil: none.
+    ///   - cancel: called again if `follow` ends before the program does. The first call to return ends the program.
     static func run<Subject: Sendable>(
-        _ begin: @BusActor () async throws -> Subject, follow: @BusActor (Subject) async throws -> Void,
+        saying farewell: String?, _ begin: @BusActor () async throws -> Subject, follow: @BusActor (Subject) async throws -> Void,
         cancel: @escaping @BusActor @Sendable (Subject) async -> Void
     ) async throws {
-        let cancellation = Cancellation(cancel)
+        let cancellation = Cancellation(saying: farewell, cancel)
         let signals = SignalSource([SIGINT]) { _ in cancellation.begin() }
         defer { withExtendedLifetime(signals) {} }
         do {
@@ -74,13 +76,17 @@ internal import TodokuClient
         /// What `cancel` cancels; nil: it has not begun yet.
         var subject: Subject?
         private(set) var hasBegun = false
+        private let farewell: String?
         private let cancel: @BusActor @Sendable (Subject) async -> Void
 
-        init(_ cancel: @escaping @BusActor @Sendable (Subject) async -> Void) { self.cancel = cancel }
+        init(saying farewell: String?, _ cancel: @escaping @BusActor @Sendable (Subject) async -> Void) {
+            (self.farewell, self.cancel) = (farewell, cancel)
+        }
 
         func begin() {
             guard !hasBegun else { return }
             hasBegun = true
+            if let farewell { Output.complain(farewell) }
             if subject != nil { BusActor.spawn { await self.end() } }
             // As a job: it comes after the jobs that wait already, also if this process got no time for more than a second.
             Poller.shared.schedule(after: Interrupt.patience) { BusActor.spawn { Program.finish(.interrupted) } }

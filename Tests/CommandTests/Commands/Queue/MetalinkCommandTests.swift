@@ -182,6 +182,7 @@ private func openFiles(of process: Int32) -> [String] {
         child.signal(SIGINT)
         let exit = await child.wait()
         #expect(exit.status == 130 && exit.output == "", "\(exit)")
+        #expect(exit.errors == "todoku: the document is no longer fetched, and nothing is queued\n", "\(exit)")
         #expect(await eventually { await desk.run("list", "--all", "--json").output == "[]\n" })
         #expect(listFolder(desk.downloads) == [])
         gate.open()
