@@ -112,6 +112,12 @@ struct CommandFailure: Error, Equatable, CustomStringConvertible {
         return url.redacted
     }
 
+    /// The URL that is meant by a path that leads to no file; nil: none. A bare name, such as list.txt, is not taken for a host.
+    static func suggestion(forFile path: String) -> String? {
+        guard path.contains("/"), !path.hasPrefix("."), !LocalPath.exists(path) else { return nil }
+        return suggestion(for: path)
+    }
+
     var json: JSON {
         let error = JSON.object([("name", name.isEmpty ? .null : .string(name)), ("message", .string(message))])
         var members = [("error", error)]

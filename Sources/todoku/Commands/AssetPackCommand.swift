@@ -89,6 +89,14 @@ struct AssetPack: ParsableCommand {
     func validate() throws {
         _ = try instant()
         try LocalPath.refuseStandardOutput(output, for: "todoku asset pack")
+        if let url { try Self.checkScheme(of: url, "--url") }
+        for place in mirror { try Self.checkScheme(of: place, "--mirror") }
+    }
+
+    /// A relative URL, which begins at the manifest, may look like a host with a path. It can be written with “./” before it.
+    private static func checkScheme(of url: String, _ option: String) throws {
+        guard !url.hasPrefix("."), let meant = CommandFailure.suggestion(for: url) else { return }
+        throw ValidationError(catalog.text("%1$s has no scheme. Did you mean %2$s?", option, meant))
     }
 
     private func instant() throws -> WallTime? {

@@ -40,6 +40,9 @@ struct BatchCommand: ParsableCommand {
     func validate() throws {
         try refusedExec.refuse(for: "todoku batch")
         try request.checkForList(mayNameFolders: true)
+        if file.contains("://") && !LocalPath.exists(file) || CommandFailure.suggestion(forFile: file) != nil {
+            throw ValidationError(catalog.text("The list is a file with URLs, not a URL; “todoku get URL” downloads one URL."))
+        }
         if file == "-", request.login.passwordFile == "-" || request.loadCookies == "-" {
             throw ValidationError(
                 catalog.text("Standard input gives the list, so it cannot give the password or cookies; use a file for one of them."))

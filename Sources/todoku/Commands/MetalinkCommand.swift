@@ -42,6 +42,10 @@ struct MetalinkCommand: ParsableCommand {
     func validate() throws {
         try refusedExec.refuse(for: "todoku metalink")
         try request.checkForList()
+        // The path is not repeated: a URL may have secrets.
+        if !isURL, let meant = CommandFailure.suggestion(forFile: file) {
+            throw ValidationError(catalog.text("There is no such file. Did you mean %1$s?", meant))
+        }
         if file == "-", request.login.passwordFile == "-" || request.loadCookies == "-" {
             throw ValidationError(
                 catalog.text(
