@@ -120,7 +120,7 @@ extension OptionRow {
             help: "Another URL of the same file; may be repeated. Best with --checksum. For one URL."),
         OptionRow(
             "find-mirrors", \.findsMirrors, .flag, sandbox: .free,
-            help: "Also use the mirrors that the server names; needs --checksum or --piece-hashes."),
+            help: "Also use the mirrors that the server names; they count only with --checksum or --piece-hashes."),
         OptionRow(
             "proxy", \.proxy, .proxy,
             // A proxy could lead into a private network, and `direct://` past the proxy that hides the user's address.
