@@ -308,6 +308,11 @@ extension HelpTemplate {
             "--proxy has a user name or password that cannot be sent; percent-encode special characters, and use no control character, nor a colon in the name."
         ),
         HelpTemplate("--proxy: %1$s"),
+        // A header of an input file of aria2.
+        HelpTemplate("--header: “%1$s” is not a header name."),
+        HelpTemplate("--header: the value of “%1$s” holds a line break."),
+        HelpTemplate("--header: %1$s is set by the service itself."),
+        HelpTemplate("--header takes at most %1$s bytes."),
         // A line of a cookie file.
         HelpTemplate("The line is a comment."),
         HelpTemplate("The line has a control character in it."),

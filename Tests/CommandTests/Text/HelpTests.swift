@@ -157,7 +157,7 @@ private func commands(
         (["get", "--json=1", "http://h/"], "オプション「--json」は値をとりませんが、「1」が指定されています。\n"),
         (
             ["get", "--size", "many", "http://h/"],
-            "「--size <size>」に「many」は指定できません：「many」はサイズではありません。500K、10MiB、1.5G のように書いてください。\n説明：--size <size>  フ"
+            "「--size <size>」に「many」は指定できません：「many」はサイズではありません。500K、10MiB、1.5G のように、0 以上の数で書いてください。\n説明：--size <size>  フ"
         ),
         (
             ["add", "--connections", "17", "http://h/"],

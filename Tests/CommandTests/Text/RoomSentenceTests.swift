@@ -13,6 +13,7 @@ import Testing
     private func isTranslated(_ text: String) -> Bool { text.unicodeScalars.contains { (0x3040...0x9FFF).contains($0.value) } }
 
     @Test(arguments: [
+        ("--header: Host is set by the service itself.", "--header：Host はサービスが自分で設定します。"),
         ("“levels” is empty", "「levels」は空です"), ("“a/b” cannot be read: Permission denied", "「a/b」を読み込めません：Permission denied"),
         ("“pipe” is a named pipe (in /x/levels/pipe)", "「pipe」は名前付きパイプです（/x/levels/pipe）"),
         ("“a” is a link out of the archive, to \"../b\" (in /x/a)", "「a」はアーカイブの外「../b」へのリンクです（/x/a）"),
