@@ -101,15 +101,20 @@ enum NegativeNumber {
         "cancel", "change", "limit", "move", "open", "pause", "remove", "resume", "retry", "settings", "show", "wait", "watch", "why",
     ]
 
+    /// A flag of all these commands. It may stand behind the number.
+    private static let json = "--json"
+
     /// The arguments of the program, with the first such number and the arguments after it behind “--”.
     static func separated(_ arguments: [String]) -> [String] {
         guard let command = arguments.first, commands.contains(command) else { return arguments }
-        // The number behind an option is the option's.
-        let neighbours = zip(arguments, arguments.dropFirst())
-        let place = zip(arguments.indices.dropFirst(), neighbours).first { isNegative($1.1) && !$1.0.hasPrefix("-") }?.0
+        let place = arguments.indices.dropFirst().first { index in
+            // The number behind an option is the option's.
+            let before = arguments[index &- 1]
+            return isNegative(arguments[index]) && (before == json || !before.hasPrefix("-"))
+        }
         guard let place, !arguments[..<place].contains("--") else { return arguments }
-        let flags = arguments[place...].filter { $0 == "--json" }
-        let others = arguments[place...].filter { $0 != "--json" }
+        let flags = arguments[place...].filter { $0 == json }
+        let others = arguments[place...].filter { $0 != json }
         guard others.allSatisfy({ isNegative($0) || !$0.hasPrefix("-") }) else { return arguments }
         return [Array(arguments[..<place]), flags, ["--"], others].flatMap(\.self)
     }

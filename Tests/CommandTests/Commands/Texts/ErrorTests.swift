@@ -317,7 +317,7 @@ private struct WrongName: Sendable {
                 "is too long; write a time of at most 1 h, such as 30s."
             ),
             (
-                ["add", "http://h/", "--size"], "--size <size>", ["big", "-5"],
+                ["add", "http://h/", "--size"], "--size <size>", ["big", "-5", "--paused"],
                 "is not a size; write a number from 0 on, like 500K, 10MiB or 1.5G."
             ),
             (
@@ -378,6 +378,8 @@ private struct WrongName: Sendable {
         let exit = await Desk.runAlone(["move", "--priority", "-1", "7", "-2", "--json"])
         let message = JSON(exit.output)?["error"]?["message"]?.string ?? ""
         #expect(exit.status == 2 && message.hasPrefix("The value '-2' is invalid for '<place>': “-2” is not a place; "), "\(exit)")
+        let limit = await Desk.runAlone(["limit", "--json", "-5"])
+        #expect(limit.status == 2 && limit.output.contains("“-5” is not a speed; "), "\(limit)")
         let setting = await Desk.runAlone(["settings", "max-per-host", "-1"])
         let sentence = "max-per-host must be a whole number from 0 (no limit) to 4294967295, not “-1”."
         #expect(setting.status == 2 && setting.errors.hasPrefix("todoku: \(sentence)\n"), "\(setting)")
