@@ -22,22 +22,22 @@ struct CompleteCommand: ParsableCommand {
         // A signal also ends a wait for a bus that does not answer. Its default action would make the shell write “Alarm clock”.
         signal(SIGALRM) { _ in _exit(0) }
         alarm(Self.patience)
-        let (batches, assets) = (batches, assets)
+        let (batchesOnly, assetsOnly) = (batches, assets)
         BusActor.runMain {
             do throws(ClientError) {
                 let client = try await DownloaderClient.connect()
-                let names = try await assets ? Self.assets(client) : Self.downloads(client, batchesOnly: batches)
+                let names = try await assetsOnly ? Self.assetNames(client) : Self.names(client, batchesOnly: batchesOnly)
                 Output.write(names.filter(Self.isPlain).map { "\($0)\n" }.joined())
             } catch {}  // a shell at its prompt has no place for errors
             Program.finish(.success)
         }
     }
 
-    @BusActor private static func assets(_ client: DownloaderClient) async throws(ClientError) -> [String] {
+    @BusActor private static func assetNames(_ client: DownloaderClient) async throws(ClientError) -> [String] {
         try await client.assetsIfRunning()?.map(\.description) ?? []
     }
 
-    @BusActor private static func downloads(_ client: DownloaderClient, batchesOnly: Bool) async throws(ClientError) -> [String] {
+    @BusActor private static func names(_ client: DownloaderClient, batchesOnly: Bool) async throws(ClientError) -> [String] {
         guard let names = try await client.namesIfRunning() else { return [] }
         var texts = batchesOnly ? [] : names.downloads.map(\.description)
         texts.append(contentsOf: names.batches.map(\.description))

@@ -51,8 +51,8 @@ enum CommandWords {
     }
 
     /// A sentence of the service with flags in the place of keys: "Option filename is too long." becomes "--filename is too long.", and
-    /// "Option mirrors, item 0: …" becomes "--mirror, number 1: …". A key that has a hyphen is replaced also without the word "option" before
-    /// it.
+    /// "Option mirrors, item 0: …" becomes "--mirror, number 1: …". A key that has a hyphen is replaced also without the word "option"
+    /// before it.
     static func replacingKeys(in sentence: String) -> String {
         if sentence.hasPrefix(folder) { return "The folder \(sentence.dropFirst(folder.count))" }
         if keysInFront.contains(where: { sentence.hasPrefix("\($0): ") }) { return "--\(sentence)" }
@@ -80,7 +80,8 @@ enum CommandWords {
     /// Whether the next word is an option's key: "Option", "option", "(option".
     private static func isOption(_ word: Substring) -> Bool { ["Option", "option"].contains(word.drop { $0 == "(" }) }
 
-    /// Whether `word`, which is an option's key, can only mean the option. A key of one word, such as extract, may be a word of the sentence.
+    /// Whether `word`, which is an option's key, can only mean the option. A key of one word, such as extract, may be a word of the
+    /// sentence.
     ///
     /// - Parameter end: what follows the key up to the next blank.
     private static func isNoProse(_ word: Substring, before end: Substring) -> Bool {
