@@ -96,7 +96,8 @@ struct AssetPack: ParsableCommand {
     /// A relative URL, which begins at the manifest, may look like a host with a path. It can be written with “./” before it.
     private static func checkScheme(of url: String, _ option: String) throws {
         guard !url.hasPrefix("."), let meant = CommandFailure.suggestion(for: url) else { return }
-        throw ValidationError(catalog.text("%1$s has no scheme. Did you mean %2$s?", option, meant))
+        throw ValidationError(
+            catalog.text("%1$s has no scheme. Did you mean %2$s? A path beside the manifest begins with “./”.", option, meant))
     }
 
     private func instant() throws -> WallTime? {

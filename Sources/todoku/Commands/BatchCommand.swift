@@ -41,7 +41,7 @@ struct BatchCommand: ParsableCommand {
         try refusedExec.refuse(for: "todoku batch")
         try request.checkForList(mayNameFolders: true)
         if file.contains("://") && !LocalPath.exists(file) || CommandFailure.suggestion(forFile: file) != nil {
-            throw ValidationError(catalog.text("The list is a file with URLs, not a URL; “todoku get URL” downloads one URL."))
+            throw ValidationError(catalog.text("There is no such file. A list is a file with URLs; “todoku get URL” downloads one URL."))
         }
         if file == "-", request.login.passwordFile == "-" || request.loadCookies == "-" {
             throw ValidationError(
