@@ -79,6 +79,9 @@ internal import TransferEngine
     var purposes: [DownloadNumber: Purpose] = [:]
     /// The download of the manifest, or of its signature, that each asset fetches.
     var fetches: [AssetKey: DownloadNumber] = [:]
+    /// The part file of the download that each asset has removed last. It is deleted only after a commit, perhaps later than all else of
+    /// its version.
+    var partsBeingDeleted: [AssetKey: String] = [:]
     /// Whether a public server has sent the manifest that the last check of an asset has brought; nil: the manifest has not changed.
     var publicManifests: [AssetKey: Bool] = [:]
     var places = AssetPlaces()
@@ -224,7 +227,7 @@ internal import TransferEngine
             told[key] = AssetFace.told(AssetObject(key, self))
             connection.send(Manager.assetAdded.message(from: BusName.managerPath, BusName.path(ofAsset: key)))
         case .gone(let key):
-            (told[key], fetches[key], publicManifests[key]) = (nil, nil, nil)
+            (told[key], fetches[key], publicManifests[key], partsBeingDeleted[key]) = (nil, nil, nil, nil)
             toldProgress.forget(key)
             places.release(key)
             forgetManifests(of: key)

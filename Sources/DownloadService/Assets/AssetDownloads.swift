@@ -328,9 +328,10 @@ extension AssetCentre {
         // The files of earlier versions are being deleted.
         let downloads = [[failed?.number], record.removals.map(\.download)].flatMap { $0 }.compactMap { $0 }
         let archives = record.removals.map { AssetRecord.archive(of: $0.folder) }
-        let files = [downloads.map { partNames.name(of: $0) }, archives].flatMap { $0 }
+        var files = Set(downloads.map { partNames.name(of: $0) } + archives)
+        if let part = partsBeingDeleted[key] { files.insert(part) }
         DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
-            () -> (missing: ByteCount, use: AssetFiles.Use) in
+            [files] () -> (missing: ByteCount, use: AssetFiles.Use) in
             // Somebody may have deleted our folder since the registration.
             AssetFiles.makeAgain(directory, isDefault: isDefault)
             let missing = AssetFiles.shortage(in: directory, needed: needed, deleting: files, reserve)
@@ -435,9 +436,9 @@ extension AssetCentre {
         let (directory, isDefault) = (record.directory, isDefaultDirectory(of: record))
         // Files on a disk that is away are deleted later. An unregistration that leaves the data does not wait for the disk.
         let waitsForDisk = !record.isLeaving || record.deletesData
-        if let number = removal.download, archive(number, of: removal.folder, in: record) != nil, !removeDownload(number) {
-            purposes[number] = .removal(key, removal)
-            return
+        if let number = removal.download, archive(number, of: removal.folder, in: record) != nil {
+            guard removeDownload(number) else { return purposes[number] = .removal(key, removal) }
+            partsBeingDeleted[key] = partNames.name(of: number)
         }
         DiskPool.shared.perform(at: .path(directory), takesLong: true) { () -> Bool in
             guard AssetFiles.remove(removal, in: directory) else { return false }

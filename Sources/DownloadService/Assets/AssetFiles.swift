@@ -37,7 +37,7 @@ enum AssetFiles {
     /// The bytes by which the room in `directory` is too small. 0 also if the folder is missing, because then the download waits for it.
     ///
     /// - Parameter files: the names of files that make room, because they are being deleted. They need not exist.
-    static func shortage(in directory: String, needed: ByteCount, deleting files: [String], _ reserve: DiskReserve) -> ByteCount {
+    static func shortage(in directory: String, needed: ByteCount, deleting files: Set<String>, _ reserve: DiskReserve) -> ByteCount {
         // Look at the files first: if one is deleted meanwhile, its room must not be missing.
         var freed: ByteCount = 0
         if !files.isEmpty, let folder = try? OpenFolder.open(directory, allowHidden: true) {
