@@ -33,6 +33,14 @@ extension Running {
     }
 }
 
+extension DBusError {
+    /// Whether the service has begun with a document whose fault is at its end. On a busy machine, reading such a long document may take
+    /// longer than the service waits for a disk.
+    fileprivate var isOfReadDocument: Bool {
+        name == todokuError("InvalidOption") || name == todokuError("PermissionDenied") && message.contains("did not answer within")
+    }
+}
+
 /// How many calls have been sent.
 @BusActor private final class Sent { var count = 0 }
 
@@ -250,7 +258,7 @@ extension Running {
         let refused = errors.filter { $0?.name == todokuError("LimitExceeded") }
         #expect(refused.allSatisfy { $0?.message.hasPrefix("At most 4 documents of one caller, and 8 in all") == true })
         #expect(refused.count >= 1 && refused.count <= 8, "\(refused.count) of 12")
-        #expect(errors.count { $0?.name == todokuError("InvalidOption") } == 12 - refused.count)
+        #expect(errors.count { $0?.isOfReadDocument == true } == 12 - refused.count, "\(errors)")
         withExtendedLifetime(file) {}
         // Documents that have been read do not count towards the limit.
         for number in 0..<5 {
@@ -269,6 +277,8 @@ extension Running {
         for _ in 0..<3 {
             callers.append(Running(world: running.world, daemon: running.daemon, client: try await running.world.client()))
         }
+        // The service identifies each caller at the first call. Calls of a caller who is identified late may find earlier documents read.
+        for caller in callers { #expect(try await caller.client.list().isEmpty) }
         running.daemon.signal(SIGSTOP)
         defer { running.daemon.signal(SIGCONT) }
         let errors = try await withThrowingTaskGroup(of: DBusError?.self) { [callers] group in
@@ -286,7 +296,7 @@ extension Running {
         let refused = errors.filter { $0?.name == todokuError("LimitExceeded") }
         #expect(refused.allSatisfy { $0?.message.hasPrefix("At most 4 documents of one caller, and 8 in all") == true })
         #expect(refused.count >= 1 && refused.count <= 4, "\(refused.count) of 12")
-        #expect(errors.count { $0?.name == todokuError("InvalidOption") } == 12 - refused.count)
+        #expect(errors.count { $0?.isOfReadDocument == true } == 12 - refused.count, "\(errors)")
         withExtendedLifetime(file) {}
     }
 
