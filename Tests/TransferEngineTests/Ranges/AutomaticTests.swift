@@ -11,14 +11,15 @@ import Testing
 private final class Link: Sendable {
     private let next = Mutex(ContinuousClock.now)
     private let speed: Double
+    private let catchUp: Duration
 
-    init(speed: Double = 1_500_000) { self.speed = speed }
+    init(speed: Double = 1_500_000, catchUp: Duration = .milliseconds(50)) { (self.speed, self.catchUp) = (speed, catchUp) }
 
-    /// Waits until the link has carried so many more bytes. After a pause of the machine, it catches up with 50 ms at most.
+    /// Waits until the link has carried so many more bytes. After a pause of the machine, it catches up with `catchUp` at most.
     func carry(_ bytes: Int) {
         let wait = next.withLock { next in
             let now = ContinuousClock.now
-            next = max(next, now - .milliseconds(50)) + .seconds(Double(bytes) / speed)
+            next = max(next, now - catchUp) + .seconds(Double(bytes) / speed)
             return next - now
         }
         if wait > .zero { poll(nil, 0, Int32(clamping: wait.wholeMilliseconds)) }
@@ -34,6 +35,19 @@ private func connections(_ events: [TransferEvent], of number: UInt64 = 1) -> [U
     return counts
 }
 
+/// Repeats `body` until its value is right, for four minutes. Other work may slow down one of two measurements, for a minute or longer.
+///
+/// - Returns: the values of all tries.
+private func allTries<Value>(_ body: () async throws -> Value, until isRight: (Value) -> Bool) async rethrows -> [Value] {
+    let deadline = ContinuousClock.now + .seconds(240)
+    var values: [Value] = []
+    while true {
+        let value = try await body()
+        values.append(value)
+        if isRight(value) || ContinuousClock.now >= deadline { return values }
+    }
+}
+
 private func hasEnded(_ events: [TransferEvent]) -> Bool { events.contains { if case .ended = $0 { true } else { false } } }
 
 extension EventLog {
@@ -47,7 +61,7 @@ extension EventLog {
 }
 
 /// The engine tries a second connection after two windows of a second each. Until then, the server has sent some 3 MB.
-@Suite(.timeLimit(.minutes(5))) struct `Automatic connections to a server with a slow link` {
+@Suite(.timeLimit(.minutes(15))) struct `Automatic connections to a server with a slow link` {
     static let file = patternBytes(24_000_000)
 
     /// Serves the first `size` bytes of the file as fast as `link` carries them, and the rest at once when `end` opens.
@@ -70,7 +84,9 @@ extension EventLog {
     ///
     /// - Returns: the numbers of connections, one after another.
     private func counts(isShared: Bool) async throws -> [UInt32] {
-        let (shared, end) = (Link(), Gate())
+        // On a busy machine, the threads of the server run late. A link that caught up with less would carry more for two threads than for
+        // one. A link that caught up with more could seem a quarter faster in one second than in another.
+        let (shared, end) = (Link(catchUp: .milliseconds(100)), Gate())
         defer { end.open() }
         let server = ScriptedServer { request, reply in
             Self.serve(request, reply, over: isShared ? shared : Link(), until: end)
@@ -80,24 +96,29 @@ extension EventLog {
         fixture.engine.start(request)
         await fixture.log.wait { events in
             let counts = connections(events)
-            return hasEnded(events) || (isShared ? counts.count > 1 && counts.last == 1 : counts.last ?? 0 >= 4)
+            return hasEnded(events) || (isShared ? counts.count > 1 && counts.last != 2 : counts.last ?? 0 >= 4)
         }
         end.open()
         #expect(await fixture.log.end(of: request.number).complete?.size == 24_000_000 && fixture.part == Self.file)
         return connections(await fixture.log.events)
     }
 
-    /// Other work may slow down one of two measurements, so there are six tries.
     @Test func `are one again if a second one does not make the transfer faster`() async throws {
-        var tries: [[UInt32]] = []
-        while tries.count < 6, tries.last != [1, 2, 1] { tries.append(try await counts(isShared: true)) }
+        let tries = try await allTries {
+            try await counts(isShared: true)
+        } until: {
+            $0 == [1, 2, 1]
+        }
         #expect(tries.last == [1, 2, 1], "\(tries)")
     }
 
-    /// The engine tries four only after the second one has made the transfer faster. There are six tries, as above.
+    /// The engine tries four only after the second one has made the transfer faster.
     @Test func `are more as long as each doubling makes the transfer faster`() async throws {
-        var tries: [[UInt32]] = []
-        while tries.count < 6, tries.last?.max() ?? 0 < 4 { tries.append(try await counts(isShared: false)) }
+        let tries = try await allTries {
+            try await counts(isShared: false)
+        } until: {
+            $0.max() ?? 0 >= 4
+        }
         #expect(tries.last?.max() ?? 0 >= 4, "\(tries)")
     }
 
@@ -128,8 +149,11 @@ extension EventLog {
     /// With a second connection, a transfer gets two thirds of the link instead of half of it. That is a gain of a third for this transfer,
     /// which would suffice, and none for both transfers together.
     @Test func `are one again if a second one only takes bytes from another transfer`() async throws {
-        var tries: [[[UInt32]]] = []
-        while tries.count < 6, !(tries.last?.contains([1, 2, 1]) ?? false) { tries.append(try await countsOfTwo()) }
+        let tries = try await allTries {
+            try await countsOfTwo()
+        } until: {
+            $0.contains([1, 2, 1])
+        }
         #expect(tries.last?.contains([1, 2, 1]) == true, "\(tries)")
     }
 
@@ -191,10 +215,13 @@ extension EventLog {
         return server.requests.map { $0.field("Range") }
     }
 
-    /// If a permit comes after the end of the trial, the request does not go out. So there are at most six tries.
+    /// If a permit comes after the end of the trial, the request does not go out. So there are several tries.
     @Test func `are one for the rest of the transfer if the server has ignored a range`() async throws {
-        var tries: [[String?]] = []
-        while tries.count < 6, tries.last?.count ?? 1 < 2 { tries.append(try await rangesIfIgnored()) }
+        let tries = try await allTries {
+            try await rangesIfIgnored()
+        } until: {
+            $0.count >= 2
+        }
         #expect(tries.last?.map { $0 == nil } == [true, false], "\(tries)")
     }
 }
