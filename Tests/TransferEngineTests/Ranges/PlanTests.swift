@@ -90,6 +90,9 @@ extension EngineFixture {
     /// Whether some servers of the history give wrong answers, after which bytes may have to come again.
     private static func hasWrongAnswers(_ seed: UInt64) -> Bool { seed.isMultiple(of: 3) }
 
+    /// Whether a server of the history does not answer one of its requests.
+    private static func hasSilentAnswer(_ seed: UInt64) -> Bool { seed.isMultiple(of: 4) }
+
     /// - Returns: the answer, and the random numbers for its details.
     private static func answer(_ seed: UInt64, server: Int, request: Int) -> (Answer, SeededRandom) {
         var random = SeededRandom(seed << 16 | UInt64(server) << 8 | UInt64(request))
@@ -97,7 +100,7 @@ extension EngineFixture {
         let answer = answers[Int.random(in: answers.indices, using: &random)]
         // Each server is good in the end, and a silent response costs seconds.
         if request >= 8 { return (.all, random) }
-        return (seed.isMultiple(of: 4) && server == 0 && request == 1 ? .silent : answer, random)
+        return (hasSilentAnswer(seed) && server == 0 && request == 1 ? .silent : answer, random)
     }
 
     private static func server(_ seed: UInt64, _ number: Int, until end: Gate) -> ScriptedServer {
@@ -163,7 +166,9 @@ extension EngineFixture {
         let fixture = await EngineFixture()
         // In some histories, nothing but the validator of one server proves that its ranges belong together.
         var request = try fixture.request(servers[0].url("/file.bin")) {
-            ($0.connections, $0.stallTimeout, $0.takeOverAfter) = (connections, .seconds(4), Transfer.takeOverAfter)
+            $0.connections = connections
+            // Otherwise, only a busy machine makes a server silent.
+            if hasSilentAnswer(seed) { ($0.stallTimeout, $0.takeOverAfter) = (.seconds(4), Transfer.takeOverAfter) }
             guard !seed.isMultiple(of: 5) else { return }
             let mirrors = servers.count == 1 ? [servers[0].url("/copy.bin")] : servers.dropFirst().map { $0.url("/file.bin") }
             $0.use(mirrors, mixes: true)
@@ -211,9 +216,12 @@ extension EngineFixture {
         events.joined = log.count { if case .joined = $0 { true } else { false } }
         let received = request.sources.reduce(0 as ByteCount) { $0 +| $1.received }
         if !request.sources.isEmpty { #expect(received >= 6_000_000, "seed \(seed): the sources have brought each byte") }
-        // A lost connection costs what it had not delivered, and no byte that was written.
+        // A lost connection costs what it had not delivered, and no byte that was written. A silent connection whose stretch was taken over
+        // may go on, and bring this stretch a second time. On a busy machine, any connection may be silent.
         let mostReceived = 6_000_000 + ByteCount(events.faults + events.stops) << 18
-        if !hasWrongAnswers(seed) { #expect(received <= mostReceived, "seed \(seed): \(received) bytes, \(events)") }
+        if !hasWrongAnswers(seed), !hasSilentAnswer(seed) {
+            #expect(received <= mostReceived, "seed \(seed): \(received) bytes, \(events)")
+        }
         return events
     }
 
