@@ -34,9 +34,9 @@ extension Running {
 }
 
 extension DBusError {
-    /// Whether the service has begun with a document whose fault is at its end. On a busy machine, reading such a long document may take
+    /// Whether the service has admitted a document whose fault is at its end. On a busy machine, reading such a long document may take
     /// longer than the service waits for a disk.
-    fileprivate var isOfReadDocument: Bool {
+    fileprivate var isOfAdmittedDocument: Bool {
         name == todokuError("InvalidOption") || name == todokuError("PermissionDenied") && message.contains("did not answer within")
     }
 }
@@ -258,7 +258,7 @@ extension DBusError {
         let refused = errors.filter { $0?.name == todokuError("LimitExceeded") }
         #expect(refused.allSatisfy { $0?.message.hasPrefix("At most 4 documents of one caller, and 8 in all") == true })
         #expect(refused.count >= 1 && refused.count <= 8, "\(refused.count) of 12")
-        #expect(errors.count { $0?.isOfReadDocument == true } == 12 - refused.count, "\(errors)")
+        #expect(errors.count { $0?.isOfAdmittedDocument == true } == 12 - refused.count, "\(errors)")
         withExtendedLifetime(file) {}
         // Documents that have been read do not count towards the limit.
         for number in 0..<5 {
@@ -296,7 +296,7 @@ extension DBusError {
         let refused = errors.filter { $0?.name == todokuError("LimitExceeded") }
         #expect(refused.allSatisfy { $0?.message.hasPrefix("At most 4 documents of one caller, and 8 in all") == true })
         #expect(refused.count >= 1 && refused.count <= 4, "\(refused.count) of 12")
-        #expect(errors.count { $0?.isOfReadDocument == true } == 12 - refused.count, "\(errors)")
+        #expect(errors.count { $0?.isOfAdmittedDocument == true } == 12 - refused.count, "\(errors)")
         withExtendedLifetime(file) {}
     }
 
