@@ -120,7 +120,7 @@ struct Desk {
     static let quiet = patient(["notify": .string("never")])
 
     func register(_ name: String = "maps", _ more: [String: Variant] = [:], url: String? = nil) async throws -> ObjectPath {
-        try await client.call(Manager.registerAsset, (Self.app, name, url ?? publisher.url, Self.quiet.merging(more) { $1 }))
+        try await client.registerAsset(Self.app, name, url ?? publisher.url, Self.quiet.merging(more) { $1 })
     }
 
     @discardableResult func update(_ asset: ObjectPath, force: Bool = false) async throws -> (Bool, String) {

@@ -10,7 +10,7 @@ typealias BatchAnswer = (ObjectPath, [ObjectPath])
 
 extension Client {
     func batch(_ items: [(String, [String: Variant])], _ options: [String: Variant]) async throws -> BatchAnswer {
-        try await call(Manager.downloadBatch, (items.map { Structure($0.0, $0.1) }, patient(options)))
+        try await untilFolderAnswers { try await call(Manager.downloadBatch, (items.map { Structure($0.0, $0.1) }, patient(options))) }
     }
     /// Waits until the batch has ended, which may take as long as the disk does.
     func wait(batch: ObjectPath) async throws -> [UInt32] {

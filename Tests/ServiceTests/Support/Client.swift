@@ -25,8 +25,23 @@ internal import TestSupport
     { try await connection.call(method, on: BusName.service, at: path, arguments, timeout: timeout) }
 
     func download(_ url: String, _ options: [String: Variant]) async throws -> ObjectPath {
-        try await call(Manager.download, (url, patient(options)))
+        try await untilFolderAnswers { try await call(Manager.download, (url, patient(options))) }
     }
+    func registerAsset(_ app: String, _ name: String, _ url: String, _ options: [String: Variant]) async throws -> ObjectPath {
+        try await untilFolderAnswers { try await call(Manager.registerAsset, (app, name, url, options)) }
+    }
+
+    /// Makes a call again, at most four times, while the service refuses it because a folder did not answer in time. A refused call has
+    /// changed nothing. On a busy machine, the thread that looks at the folder may not run for five seconds.
+    func untilFolderAnswers<Value>(_ call: () async throws -> Value) async throws -> Value {
+        for _ in 0..<4 {
+            do {
+                return try await call()
+            } catch let error as DBusError where error.isSilentFolder {}
+        }
+        return try await call()
+    }
+
     /// Waits until the download has ended, which may take as long as the disk does.
     func wait(_ path: ObjectPath) async throws -> String { try await call(Download.wait, at: path, [:], timeout: .seconds(180)) }
     func list(_ filter: [String: Variant] = [:]) async throws -> [ObjectPath] { try await call(Manager.list, filter) }
@@ -58,6 +73,13 @@ internal import TestSupport
             refusals = refusal?.name == todokuError("Storage") ? refusals + 1 : 0
         }
         return refusals == 3
+    }
+}
+
+extension DBusError {
+    /// Whether the service refused a call because a folder did not answer in time.
+    fileprivate var isSilentFolder: Bool {
+        name == todokuError("PermissionDenied") && message.hasSuffix(" did not answer within 5 seconds.")
     }
 }
 
