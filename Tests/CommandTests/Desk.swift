@@ -59,7 +59,16 @@ struct Desk {
 
     func start(_ arguments: [String]) -> Child { Child([Desk.command] + arguments, environment: environment, folder: bus.folder.path) }
 
-    func run(_ arguments: String...) async -> Child.Exit { await start(arguments).wait() }
+    /// Runs the command again while the service refuses a download because a folder did not answer in time. On a busy machine, the thread
+    /// that looks at the folder may not run for five seconds. Of several URLs, some may be queued, so such a command is not repeated.
+    func run(_ arguments: String...) async -> Child.Exit {
+        await repeated {
+            await start(arguments).wait()
+        } until: {
+            $0.status != 3 || arguments.count { $0.contains("://") } > 1
+                || !($0.errors + $0.output).contains(" did not answer within 5 seconds")
+        }
+    }
 
     /// Runs the command without a session. It speaks English, whatever the language of this process, unless `variables` say otherwise.
     static func runAlone(_ arguments: [String], _ variables: [String: String] = [:]) async -> Child.Exit {
