@@ -62,7 +62,9 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
         for (index, point) in points.enumerated() {
             let place = Place(readFile(first.archive))
             let killed = await run(place, at: point, each: each)
-            #expect(killed.status == 128 + SIGKILL, "step \(point): \(killed)")
+            // If each whole run took ten seconds, `count` has the steps of a checkpoint. A faster run may end before the last ones.
+            let isFaster = whole.time >= .seconds(10) && killed.status == 0 && steps(killed) < point
+            #expect(killed.status == 128 + SIGKILL || isFaster, "step \(point): \(killed)")
             let isNamed = fileExists("\(place.files)/new")
             #expect(!isNamed || tree("\(place.files)/new") == expected, "step \(point): the name is that of a whole folder")
             if index % 3 == 0 { _ = await run(place, at: Int.random(in: 1...count, using: &random), each: each) }
