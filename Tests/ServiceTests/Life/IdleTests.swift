@@ -203,7 +203,8 @@ internal import Testing
         _ = await settled(process)
         await pause(milliseconds: 3000)
         let before = await settled(process)
-        // A further try to show the toast would come half a minute after the end. The waits above have taken more than eight seconds.
+        // The waits above have taken more than eight seconds. So more than half a minute passes from the end to the next look. Any further
+        // try to show the toast would have come by then.
         await pause(milliseconds: 25_000)
         let after = switches(process)
         let starts = readFile(folder("starts"))

@@ -38,8 +38,8 @@ internal import Testing
 
     /// Begins a download, and holds it once each of its eight connections has brought 700,000 bytes.
     ///
-    /// - Returns: nil if the connections did not bring these bytes. On a busy machine, a thread of the server may be silent for three seconds.
-    ///   Another connection then takes over its part.
+    /// - Returns: nil if the connections did not bring these bytes. On a busy machine, a thread of the server may be silent for three
+    ///   seconds. Another connection then takes over its part.
     private func eightParts(of body: [UInt8], _ world: ServiceWorld, _ client: Client) async throws -> (
         path: ObjectPath, server: ScriptedServer, gate: Gate
     )? {

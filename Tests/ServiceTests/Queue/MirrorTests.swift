@@ -162,8 +162,8 @@ extension Client {
         #expect(try await inTime { try await fetchParts() }, "each time, the two servers did not bring 600,000 bytes each")
     }
 
-    /// - Returns: false if the parts did not come at the same time: the thread of the main server may have been silent for three seconds. The
-    ///   mirror is then asked for all missing bytes.
+    /// - Returns: false if the parts did not come at the same time: the thread of the main server may have been silent for three seconds.
+    ///   The mirror is then asked for all missing bytes.
     private func fetchParts() async throws -> Bool {
         let (gate, joined) = (Gate(), Gate())
         defer { for held in [joined, gate] { held.open() } }
