@@ -121,7 +121,7 @@ struct Reason {
         isOfPace(download) || download.state == .waiting && download.waitReason == WaitReason.hostLimit.rawValue
     }
 
-    /// Whether the download waits because its host takes no more requests now.
+    /// Whether the download waits because requests to its host must keep an interval (`rate-limit`).
     static func isOfPace(_ download: DownloadDescription) -> Bool {
         download.state == .waiting && download.waitReason == WaitReason.rateLimit.rawValue
     }
