@@ -9,28 +9,28 @@ infix operator -|= : AssignmentPrecedence
 
 extension FixedWidthInteger {
     /// The sum; on overflow the type's largest or smallest value.
-    public static func +| (a: Self, b: Self) -> Self {
+    @inlinable public static func +| (a: Self, b: Self) -> Self {
         let (sum, overflow) = a.addingReportingOverflow(b)
         return overflow ? (b < 0 ? .min : .max) : sum
     }
 
     /// The difference; on overflow the type's largest or smallest value. An unsigned difference below 0 is 0.
-    public static func -| (a: Self, b: Self) -> Self {
+    @inlinable public static func -| (a: Self, b: Self) -> Self {
         let (difference, overflow) = a.subtractingReportingOverflow(b)
         return overflow ? (b < 0 ? .max : .min) : difference
     }
 
     /// The product; on overflow the type's largest or smallest value.
-    public static func *| (a: Self, b: Self) -> Self {
+    @inlinable public static func *| (a: Self, b: Self) -> Self {
         let (product, overflow) = a.multipliedReportingOverflow(by: b)
         return overflow ? ((a < 0) == (b < 0) ? .max : .min) : product
     }
 
-    public static func +|= (a: inout Self, b: Self) { a = a +| b }
-    public static func -|= (a: inout Self, b: Self) { a = a -| b }
+    @inlinable public static func +|= (a: inout Self, b: Self) { a = a +| b }
+    @inlinable public static func -|= (a: inout Self, b: Self) { a = a -| b }
 
     /// `number` without its fraction, clamped to the type; 0 for NaN.
-    public init(clamping number: Double) {
+    @inlinable public init(clamping number: Double) {
         if let whole = Self(exactly: number.rounded(.towardZero)) {
             self = whole
         } else {
@@ -41,5 +41,5 @@ extension FixedWidthInteger {
 
 extension Range<UInt64> {
     /// The number of bytes. `count` is an `Int`, which cannot hold every `UInt64`.
-    public var byteCount: UInt64 { upperBound &- lowerBound }
+    @inlinable public var byteCount: UInt64 { upperBound &- lowerBound }
 }

@@ -8,7 +8,8 @@ import Testing
 @testable import TodokuClient
 @testable import todoku
 
-private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, name: String = "データ集２０２６.bin") -> DownloadDescription {
+/// What the service says of download 7.
+func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, name: String = "データ集２０２６.bin") -> DownloadDescription {
     DownloadDescription(
         DownloadReference(number: 7),
         [

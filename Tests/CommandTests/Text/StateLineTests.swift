@@ -7,18 +7,9 @@ import Testing
 @testable import TodokuClient
 @testable import todoku
 
-private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, name: String = "q1") -> DownloadDescription {
-    DownloadDescription(
-        DownloadReference(number: 7),
-        [
-            "State": .string(state), "Received": .uint64(received), "Total": .int64(total), "FileName": .string(name),
-            "Url": .string("http://h/x"),
-        ])
-}
-
 extension `A progress line` {
     @Test func `names the status with which the server has refused requests, and how to undo the slowing`() {
-        var waiting = download("waiting")
+        var waiting = download("waiting", name: "q1")
         waiting.apply(["WaitReason": .string("rate-limit")])
         var line = ProgressLine(utf8: true)
         func reason(rule interval: Duration?, _ slowed: SlowedHost) -> String {
@@ -98,7 +89,7 @@ extension `Lines without a terminal` {
     @Test @BusActor func `say once why a download stays queued`() {
         nonisolated(unsafe) var output = ""  // the display writes only during its calls, on this actor
         let display = PlainDisplay { output += $0 }
-        let queued = download("queued")
+        let queued = download("queued", name: "q1")
         display.changed(queued, before: nil)
         display.staysQueued(queued)
         display.learned(ServiceLimits(ServiceStatus(["MaxActive": .uint32(4), "Active": .uint32(3)])))
