@@ -76,7 +76,8 @@ public struct DownloadURL: Hashable, Sendable {
         let slashed = rest[..<pathEnd].map { $0 == UInt8(ascii: "\\") ? UInt8(ascii: "/") : $0 }
         path = Self.withoutDotSegments(Self.complete(slashed[...], marks: "/:@[]|"))
         query = pathEnd == rest.endIndex ? nil : Self.complete(rest[(pathEnd + 1)...], marks: "/:@?[]\\^`{|}")
-        guard text.utf8.count <= Limits.urlBytes else { throw Self.tooLong }
+        // Percent-encoding makes at most three bytes of one.
+        guard bytes.count < Limits.urlBytes / 8 || text.utf8.count <= Limits.urlBytes else { throw Self.tooLong }
     }
 
     /// The absolute URL without user, password and fragment, and without a default port. `DownloadURL(url.text)` is the same URL.
@@ -151,7 +152,7 @@ public struct DownloadURL: Hashable, Sendable {
         }
     }
 
-    private var bracketedHost: String { host.contains(":") ? "[\(host)]" : host }
+    private var bracketedHost: String { host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host }
 
     private static func defaultPort(_ scheme: String) -> UInt16 { scheme == "https" ? 443 : 80 }
 }
@@ -247,14 +248,14 @@ extension DownloadURL {
             throw invalid("The URL's host has a character that no host name has; only letters, digits, \"-\", \"_\" and \".\" are allowed.")
         }
         let name = String(decoding: bytes, as: UTF8.self).lowercased()
-        var labels = name.split(separator: ".", omittingEmptySubsequences: false)
-        if labels.count > 1, labels.last == "" { labels.removeLast() }  // the DNS root's dot
-        guard bytes.count <= 254, labels.allSatisfy({ (1...63).contains($0.utf8.count) }) else {
+        var labels = name.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+        if labels.count > 1, labels.last?.isEmpty == true { labels.removeLast() }  // the DNS root's dot
+        guard bytes.count <= 254, labels.allSatisfy({ (1...63).contains($0.count) }) else {
             throw invalid("The URL's host has an empty or too long part between its dots.")
         }
         // Resolvers read a host that ends in a number as an address, in several spellings ("0x7f.1"). Only four decimal numbers are
         // accepted.
-        if let last = labels.last, last.utf8.first?.isDigit == true, last.utf8.allSatisfy(\.isDigit) || last.hasPrefix("0x") {
+        if let last = labels.last, last.first?.isDigit == true, last.allSatisfy(\.isDigit) || last.starts(with: "0x".utf8) {
             guard IPv4Address(name) != nil else {
                 throw invalid("The URL's host is neither a name nor an IPv4 address of four decimal numbers.")
             }
