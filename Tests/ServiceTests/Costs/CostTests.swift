@@ -66,7 +66,7 @@ struct `The costs of the service` {
     @Test func `a MiB allocates nothing that lasts, and needs few system calls`() async throws {
         let desk = try await CostDesk()
         try await desk.running.fetch(desk.server.url("/large"))
-        // One recv(2) takes what has arrived: 256 KiB where the server is fast, 16 KiB where it gets little of the processor. So the bound
+        // One recv(2) takes what has arrived: 512 KiB where the server is fast, 16 KiB where it gets little of the processor. So the bound
         // of the calls for sockets is wide. The engine allocates, and calls for files, once for all bytes that it finds in a turn. The
         // number of turns depends less on the machine. A service that does too much for each MiB does so in each download.
         func isLittle(_ costs: Costs, _ reports: Double) -> Bool {

@@ -218,7 +218,7 @@ extension EngineFixture {
         if !request.sources.isEmpty { #expect(received >= 6_000_000, "seed \(seed): the sources have brought each byte") }
         // A lost connection costs what it had not delivered, and no byte that was written. A silent connection whose stretch was taken over
         // may go on, and bring this stretch a second time. On a busy machine, any connection may be silent.
-        let mostReceived = 6_000_000 + ByteCount(events.faults + events.stops) << 18
+        let mostReceived = 6_000_000 + ByteCount(events.faults + events.stops) << 19
         if !hasWrongAnswers(seed), !hasSilentAnswer(seed) {
             #expect(received <= mostReceived, "seed \(seed): \(received) bytes, \(events)")
         }

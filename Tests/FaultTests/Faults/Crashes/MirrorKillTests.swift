@@ -120,11 +120,11 @@ private func written(in place: Place) -> Int {
     verdict.expect(all.count <= calls, "\(all.count) downloads for \(calls) calls")
     let fetched = servers.received(in: place)
     if !hasPieces {
-        // Also without a kill, bytes are in flight when a response is cut. Of these the daemon reads at most one buffer, of 256 KiB. A kill
+        // Also without a kill, bytes are in flight when a response is cut. Of these the daemon reads at most one buffer, of 512 KiB. A kill
         // costs 1 MiB, not 1 MiB for each connection: the daemon reads one response at a time, and all connections share one buffer of
         // bytes that are not written yet.
         let answers = servers.requestCount
-        let most = all.count * (Mirrored.file.count + kills << 20) + answers << 18
+        let most = all.count * (Mirrored.file.count + kills << 20) + answers << 19
         verdict.expect(fetched <= most, "\(fetched) bytes were fetched for \(Mirrored.file.count), more than \(most)")
         // A kill loses at most one write: the one that the written map does not have yet.
         if all.count == 1, held < Mirrored.file.count, let path = all.keys.first {
