@@ -1,5 +1,6 @@
 // The libraries of the service without the service: what is left of a row of docs/performance.md if the service's own code costs nothing.
-//   floor DATABASE          org.todoku.Floor at /: opens a database as the service does, and answers Empty()
+//   floor DATABASE          org.todoku.Floor at /: opens a database as the service does, and answers Empty(), and All() with as many
+//                           properties as the manager has
 //   with -DTRANSFER         … and Get(s url, s file): one transfer by libcurl; answers once the file is flushed, and the heap trimmed
 //   with -DUNFLUSHED        no program but a library to preload, under which no flush reaches a disk
 #define _GNU_SOURCE
@@ -39,9 +40,38 @@ static int get(const char *url, const char *path) {
 }
 #endif
 
+// Appends `name`: 0 or, if `texts` is not 0, so many texts.
+static void entry(DBusMessageIter *all, const char *name, int texts) {
+  DBusMessageIter pair, variant, array;
+  dbus_message_iter_open_container(all, DBUS_TYPE_DICT_ENTRY, NULL, &pair);
+  dbus_message_iter_append_basic(&pair, DBUS_TYPE_STRING, &name);
+  dbus_message_iter_open_container(&pair, DBUS_TYPE_VARIANT, texts ? "as" : "t", &variant);
+  if (texts) {
+    const char *text = "request-interval";
+    dbus_message_iter_open_container(&variant, DBUS_TYPE_ARRAY, "s", &array);
+    for (int index = 0; index < texts; index++) dbus_message_iter_append_basic(&array, DBUS_TYPE_STRING, &text);
+    dbus_message_iter_close_container(&variant, &array);
+  } else {
+    dbus_uint64_t number = 0;
+    dbus_message_iter_append_basic(&variant, DBUS_TYPE_UINT64, &number);
+  }
+  dbus_message_iter_close_container(&pair, &variant);
+  dbus_message_iter_close_container(all, &pair);
+}
+
+static void all(DBusMessage *reply) {
+  DBusMessageIter body, all;
+  dbus_message_iter_init_append(reply, &body);
+  dbus_message_iter_open_container(&body, DBUS_TYPE_ARRAY, "{sv}", &all);
+  for (int index = 0; index < 20; index++) entry(&all, "DiskReserve", 0);
+  entry(&all, "SupportedOptions", 50);
+  dbus_message_iter_close_container(&body, &all);
+}
+
 static DBusHandlerResult handle(DBusConnection *connection, DBusMessage *message, void *context) {
   (void)context;
-  int right = dbus_message_is_method_call(message, "org.todoku.Floor", "Empty");
+  int isAll = dbus_message_is_method_call(message, "org.todoku.Floor", "All");
+  int right = isAll || dbus_message_is_method_call(message, "org.todoku.Floor", "Empty");
 #ifdef TRANSFER
   const char *url, *file;
   if (dbus_message_is_method_call(message, "org.todoku.Floor", "Get") &&
@@ -50,6 +80,7 @@ static DBusHandlerResult handle(DBusConnection *connection, DBusMessage *message
 #endif
   if (!right) return DBUS_HANDLER_RESULT_NOT_YET_HANDLED;
   DBusMessage *reply = dbus_message_new_method_return(message);
+  if (isAll) all(reply);
   dbus_connection_send(connection, reply, NULL);
   dbus_message_unref(reply);
   return DBUS_HANDLER_RESULT_HANDLED;
